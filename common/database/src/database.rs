@@ -179,9 +179,6 @@ impl Database {
     }
 
     /// As [`Self::query_one`], with the row as a value.
-    ///
-    /// # Errors
-    /// As [`Self::query_one`].
     pub async fn fetch_one<T: FromRow>(
         &self,
         statement: &Statement,

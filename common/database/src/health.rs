@@ -64,9 +64,6 @@ pub struct OldSchema {
 }
 
 /// The version of the schema; 0 where there is none.
-///
-/// # Errors
-/// When the database can't be reached or refuses.
 pub async fn schema_version(database: &Database) -> Result<i32, DatabaseError> {
     // Not `Database::query`: readiness logs a change once, not every failed check.
     database.attempt(&SchemaVersion).await

@@ -28,6 +28,7 @@ pub use connect::{Role, connect_once, role_exists};
 pub use database::Database;
 pub use divide::divide;
 pub use error::{DatabaseError, Fault};
+pub use letterbox_database_derive::FromRow;
 pub use row::FromRow;
 pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
 pub use statement::Statement;

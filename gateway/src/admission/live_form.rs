@@ -4,9 +4,10 @@ use letterbox_common::{
     form::Form,
     ids::{ReleaseId, WorkflowId, WorkspaceId},
 };
+use letterbox_database::FromRow;
 
 /// The release of a live form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub(crate) struct LiveRelease {
     pub(crate) workspace: WorkspaceId,
     pub(crate) workflow: WorkflowId,
@@ -14,8 +15,9 @@ pub(crate) struct LiveRelease {
 }
 
 /// The form behind a live token.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub(crate) struct LiveForm {
+    #[row(flatten)]
     pub(crate) release: LiveRelease,
     /// The definition, as the JSON text that the public reads.
     pub(crate) definition: String,

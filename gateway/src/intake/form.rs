@@ -34,9 +34,6 @@ const KEY_LENGTHS: RangeInclusive<usize> = 1..=120;
 
 /// Reads the form behind a token. A text that is not a token has a hash as well, behind which there
 /// is no form.
-///
-/// # Errors
-/// The refusal of the first stage that fails.
 pub(crate) async fn read(
     gateway: &Gateway,
     client: ClientAddress,
@@ -58,9 +55,6 @@ pub(crate) async fn read(
 }
 
 /// Takes one submission.
-///
-/// # Errors
-/// The refusal of the first stage that fails.
 pub(crate) async fn submit(
     gateway: &Gateway,
     client: ClientAddress,

@@ -35,9 +35,6 @@ pub(crate) enum Recorded {
 }
 
 /// Takes one delivery for the webhook that `token`, the last segment of the URL, names.
-///
-/// # Errors
-/// The refusal of the first stage that fails.
 pub(crate) async fn receive(
     gateway: &Gateway,
     peer: IpAddr,

@@ -4,18 +4,18 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     webhook::WebhookAddress,
 };
-use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 
 statements! {
     /// The sealed secret of every webhook that is asked for, or the decoy ($3) if no such webhook
     /// is live. An address without a webhook takes as many rows, steps and bytes.
     FIND_SECRETS = find_secrets "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
-       coalesce(w.secret_sealed, $3::bytea) AS secret_sealed,
+       coalesce(w.secret_sealed, $3::bytea) AS sealed,
        coalesce(w.version, 0) AS version,
-       coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules, w.allow_from,
+       coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules AS rules, w.allow_from,
        coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by_id, false) AS same_by_id,
-       coalesce(w.memory_id, wanted.webhook_id) AS memory_id,
+       coalesce(w.memory_id, wanted.webhook_id) AS memory,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
 LEFT JOIN webhooks w
@@ -25,21 +25,23 @@ LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
 }
 
 /// The secret behind an address.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub(super) struct StoredSecret {
+    #[row(from = address)]
     pub(super) address: WebhookAddress,
     /// Whether there is a live webhook; if not, `sealed` is the decoy.
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
     /// Changes whenever the row does; `0` for the decoy.
     pub(super) version: i64,
+    #[row(flatten)]
     pub(super) checks: StoredChecks,
     /// The webhook under whose id it remembers bodies.
     pub(super) memory: WebhookId,
 }
 
 /// What a webhook checks, as it is stored.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub(super) struct StoredChecks {
     /// The word of a scheme, perhaps of a newer version.
     pub(super) scheme: String,
@@ -60,8 +62,8 @@ pub(super) async fn find(
     decoy: &[u8],
 ) -> Result<Vec<StoredSecret>, DatabaseError> {
     let (workspaces, webhooks) = columns(wanted);
-    let rows = database
-        .query(
+    database
+        .fetch_all(
             &FIND_SECRETS,
             &[
                 /* $1 workspace_id */ &workspaces,
@@ -69,25 +71,7 @@ pub(super) async fn find(
                 /* $3 decoy */ &decoy,
             ],
         )
-        .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(StoredSecret {
-                address: address(row)?,
-                is_live: row.try_get("is_live")?,
-                sealed: row.try_get("secret_sealed")?,
-                version: row.try_get("version")?,
-                checks: StoredChecks {
-                    scheme: row.try_get("scheme")?,
-                    rules: row.try_get("scheme_rules")?,
-                    allow_from: row.try_get("allow_from")?,
-                    kept_headers: row.try_get("kept_headers")?,
-                    same_by_id: row.try_get("same_by_id")?,
-                },
-                memory: row.try_get("memory_id")?,
-            })
-        })
-        .collect()
+        .await
 }
 
 fn columns(addresses: &[WebhookAddress]) -> (Vec<WorkspaceId>, Vec<WebhookId>) {

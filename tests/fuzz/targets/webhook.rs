@@ -125,19 +125,12 @@ pub(super) fn kept_headers(input: &[u8]) {
         assert_eq!(sent, [value.as_str()]);
         assert!(!NEVER_KEPT.contains(&name.as_str()) && *name != rules.header);
     }
-    match kept.to_json() {
-        Some(json) => assert_eq!(KeptHeaders::parse(&json), kept),
-        None => assert!(kept.is_empty()),
-    }
+    assert_eq!(KeptHeaders::parse(kept.to_json().as_deref()), kept);
     // What a webhook may name is what is kept of it later.
     if let Ok(named) = KeptNames::new(scheme, &rules, &names) {
         assert_eq!(named.keep(&headers), kept);
     }
     // Whatever is stored is read.
-    let read = KeptHeaders::parse(text(body).unwrap_or_default());
-    assert_eq!(
-        read.to_json()
-            .map_or(read.clone(), |json| KeptHeaders::parse(&json)),
-        read
-    );
+    let read = KeptHeaders::parse(text(body));
+    assert_eq!(KeptHeaders::parse(read.to_json().as_deref()), read);
 }

@@ -146,9 +146,6 @@ impl Oidc {
     }
 
     /// Begins a sign-in.
-    ///
-    /// # Errors
-    /// When the issuer can't be asked.
     pub(crate) async fn begin(&self) -> Result<Begun, OidcError> {
         let client = CoreClient::from_provider_metadata(
             self.metadata().await?,
@@ -252,9 +249,6 @@ impl Oidc {
 }
 
 /// Whom a token lets in, if it holds.
-///
-/// # Errors
-/// When it does not.
 pub(crate) fn vouched(
     issuer: &IssuerUrl,
     token: &CoreIdToken,

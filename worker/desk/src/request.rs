@@ -69,9 +69,6 @@ impl Values {
     }
 
     /// Reads what whoever is not signed in has posted: a few words, which arrive at once.
-    ///
-    /// # Errors
-    /// When it is something else.
     pub(crate) async fn read_short(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
         if media_type(headers)? != ENCODED {
             return Err(Trouble::Unreadable);

@@ -11,7 +11,7 @@ use letterbox_common::{
     sealing::{Place, Seal, Secret},
     states::AccountWait,
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use letterbox_workflow::{
     account::{check_base_url, check_header},
     preview::sending_actions,
@@ -137,7 +137,7 @@ fn check_credential(credential: &Secret) -> Result<(), OperatorError> {
 }
 
 /// An account, without its credential.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct AccountRow {
     /// The id of this account; a later one of the same name has another.
     pub account_id: AccountId,
@@ -161,21 +161,8 @@ pub struct AccountRow {
     pub waits_for: Option<AccountWait>,
 }
 
-from_row!(AccountRow {
-    account_id,
-    workspace_id,
-    user_id,
-    name,
-    base_url,
-    header,
-    created_at,
-    disconnected_at,
-    is_refused,
-    waits_for
-});
-
 /// What an account has answered.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct LastAnswer {
     /// The account.
     pub account_id: AccountId,
@@ -188,14 +175,6 @@ pub struct LastAnswer {
     /// By the database's clock; `None` while it is tried again.
     pub finished_at: Option<Timestamp>,
 }
-
-from_row!(LastAnswer {
-    account_id,
-    run_id,
-    response_status,
-    error,
-    finished_at
-});
 
 /// A deployed workflow that calls an account of its owner.
 #[derive(Debug, Clone, Serialize)]

@@ -6,7 +6,7 @@ use letterbox_common::{
     ids::{ApprovalId, RunId, UserId, WorkflowId, WorkspaceId},
     states::ApprovalState,
 };
-use letterbox_database::{FromRow, from_row, statements};
+use letterbox_database::{FromRow, statements};
 use letterbox_workflow::{ApproveBy, Steering, Untrusted};
 use serde::Serialize;
 use serde_json::Value;
@@ -53,8 +53,8 @@ ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval
     APPROVAL = approval concat!("
 SELECT ", columns!(), ", f.workflow_id, f.name AS workflow_name, w.name AS workspace_name,
        coalesce(u.name, 'a former member') AS owner_name, r.run_as AS owner_id, r.received_at,
-       l.actions,
-       l.on_failure, p.expires_at > question_clock(w.workspace_id) AS has_time
+       l.actions, l.on_failure,
+       p.state = 'pending' AND p.expires_at > question_clock(w.workspace_id) AS is_open
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN run_actions a
     ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id
@@ -88,7 +88,7 @@ FROM answer_approval($1, $2, $3) p JOIN run_actions a USING (workspace_id, run_i
 }
 
 /// A question whether a request may be sent.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct ApprovalRow {
     /// The id by which it is answered.
     pub approval_id: ApprovalId,
@@ -104,6 +104,7 @@ pub struct ApprovalRow {
     /// The answer so far.
     pub state: ApprovalState,
     /// The request exactly as it will be sent, without the credential.
+    #[row(with = optional_json)]
     pub request: Option<Value>,
     /// How text that a submitter wrote reaches the request; empty if it does not.
     pub untrusted: Vec<Untrusted>,
@@ -123,28 +124,11 @@ pub struct ApprovalRow {
     pub created_at: Timestamp,
 }
 
-from_row!(ApprovalRow {
-    approval_id,
-    workspace_id,
-    run_id,
-    action_id,
-    action_type,
-    state,
-    request: optional_json,
-    untrusted,
-    steered_by,
-    decision_rule,
-    policy_version,
-    expires_at,
-    decided_by,
-    decided_at,
-    created_at
-});
-
 /// A question that waits, as one of those of its workflow.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct WaitingApproval {
     /// The question.
+    #[row(flatten)]
     #[serde(flatten)]
     pub row: ApprovalRow,
     /// The name of the workspace.
@@ -156,13 +140,15 @@ pub struct WaitingApproval {
     /// How many questions of this workflow wait, as far as they were counted.
     pub waiting: i64,
     /// Whether all of them were counted.
+    #[row(default)]
     pub is_counted: bool,
 }
 
 /// A question with the context a person needs to answer it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct ApprovalDetail {
     /// The question.
+    #[row(flatten)]
     #[serde(flatten)]
     pub row: ApprovalRow,
     /// The name of the workspace.
@@ -178,12 +164,15 @@ pub struct ApprovalDetail {
     /// When the submission was received.
     pub received_at: Timestamp,
     /// The submission, which a stranger wrote; `None` if it was forgotten.
+    #[row(default)]
     pub input: Option<Submission>,
     /// What models were asked and conditions compared on the way here.
+    #[row(default)]
     pub steered_through: Vec<SteeringAction>,
     /// Whether it can still be answered.
     pub is_open: bool,
     /// The members who may answer.
+    #[row(default)]
     pub may_answer: Vec<Member>,
 }
 
@@ -213,33 +202,25 @@ impl Operator {
             self.need_workspace(workspace).await?;
         }
         let (each, looked_at) = (i64::from(each), MOST_COUNTED + 1);
-        let rows = self
-            .database
-            .query(&WAITING_APPROVALS, &[&workspace, &each, &looked_at])
-            .await?;
-        let waiting = rows.iter().map(|row| {
-            let waiting: i64 = row.try_get("waiting")?;
-            Ok(WaitingApproval {
-                row: ApprovalRow::from_row(row)?,
-                workspace_name: row.try_get("workspace_name")?,
-                workflow_id: row.try_get("workflow_id")?,
-                workflow_name: row.try_get("workflow_name")?,
-                waiting: waiting.min(MOST_COUNTED),
-                is_counted: waiting <= MOST_COUNTED,
-            })
-        });
-        waiting.collect()
+        let parameters = &[&workspace as _, &each as _, &looked_at as _];
+        let waiting = self.database.fetch_all(&WAITING_APPROVALS, parameters);
+        let mut waiting: Vec<WaitingApproval> = waiting.await?;
+        for one in &mut waiting {
+            one.is_counted = one.waiting <= MOST_COUNTED;
+            one.waiting = one.waiting.min(MOST_COUNTED);
+        }
+        Ok(waiting)
     }
 
     /// Gives one question with its context.
     pub async fn approval(&self, id: ApprovalId) -> Result<ApprovalDetail, OperatorError> {
         let found = self.database.query_opt(&APPROVAL, &[&id]).await?;
         let found = found.ok_or(Reason::NotFound("approval"))?;
-        let row = ApprovalRow::from_row(&found)?;
+        let mut detail = ApprovalDetail::from_row(&found)?;
         let on_failure: Option<&str> = found.try_get("on_failure")?;
         let actions = [Some(found.try_get("actions")?), on_failure];
         let actions: Vec<Value> = actions.into_iter().flatten().map(json).collect();
-        let run = self.run(row.run_id).await?;
+        let run = self.run(detail.row.run_id).await?;
         let done = run.actions.iter().filter(|action| action.part_of.is_none());
         let steered_through = done.filter_map(|action| {
             Some(SteeringAction {
@@ -249,20 +230,10 @@ impl Operator {
                 outcome: action.branch.map(|branch| branch.to_string()),
             })
         });
-        let has_time: bool = found.try_get("has_time")?;
-        Ok(ApprovalDetail {
-            workspace_name: found.try_get("workspace_name")?,
-            workflow_id: found.try_get("workflow_id")?,
-            workflow_name: found.try_get("workflow_name")?,
-            owner_id: found.try_get("owner_id")?,
-            owner_name: found.try_get("owner_name")?,
-            received_at: found.try_get("received_at")?,
-            input: run.input.clone(),
-            steered_through: steered_through.collect(),
-            is_open: row.state == ApprovalState::Pending && has_time,
-            may_answer: self.database.fetch_all(&MAY_ANSWER, &[&id]).await?,
-            row,
-        })
+        detail.steered_through = steered_through.collect();
+        detail.input = run.input;
+        detail.may_answer = self.database.fetch_all(&MAY_ANSWER, &[&id]).await?;
+        Ok(detail)
     }
 
     /// Lets a request be sent, and wakes the run that waits.

@@ -6,7 +6,7 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::Proof,
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub struct AuditFilter {
 }
 
 /// An order that was carried out.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct AuditEntry {
     /// Counts the entries.
     pub entry_id: i64,
@@ -69,22 +69,6 @@ pub struct AuditEntry {
     /// The same columns as they are since then.
     pub after: Value,
 }
-
-from_row!(AuditEntry {
-    entry_id,
-    workspace_id,
-    ordered_at,
-    ordered_by,
-    proven_by,
-    login,
-    address,
-    command,
-    subject,
-    subject_id,
-    reason,
-    before,
-    after
-});
 
 impl Operator {
     /// Lists the newest entries of the audit log, at most `limit`.

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use letterbox_broker::{BrokerTarget, QueueLength, topology::DEAD_LETTERS_QUEUE};
-use letterbox_database::{Database, Statement, from_row, statements};
+use letterbox_database::{Database, Statement, statements};
 
-use crate::{Finding, KeyRings, Operator, OperatorError, Verdict};
+use crate::{Finding, KeyRings, Operator, OperatorError, Verdict, status::Count};
 
 /// What was accepted this long ago should have been processed.
 const LATE_SECONDS: f64 = 60.0;
@@ -123,17 +123,6 @@ SELECT count(*) AS count, NULL::float8 AS oldest_seconds
 FROM subscriptions
 WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position() END";
 }
-
-/// Something that is counted.
-struct Count {
-    count: i64,
-    oldest_seconds: Option<f64>,
-}
-
-from_row!(Count {
-    count,
-    oldest_seconds
-});
 
 /// What is looked at, how bad it is, and what mends it.
 struct Look {

@@ -48,9 +48,6 @@ impl Demo {
 impl Operator {
     /// The demo as it was `before`, with everything replaced that no longer exists. `definition` is
     /// deployed by its workflow, `receiver` is called by its actions.
-    ///
-    /// # Errors
-    /// When the definition has mistakes, or the database can't be asked.
     pub async fn ensure_demo(
         &self,
         keys: &KeyRings,

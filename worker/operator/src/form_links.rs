@@ -5,7 +5,7 @@ use letterbox_common::{
     form::FormToken,
     ids::{FormLinkId, UserId, WorkflowId, WorkspaceId},
 };
-use letterbox_database::{DatabaseError, Transaction, Work, from_row, statements};
+use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason};
@@ -72,7 +72,7 @@ pub struct NewFormLink {
 }
 
 /// A link that people may hold.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct LiveLink {
     /// The workflow that its form starts.
     pub workflow_id: WorkflowId,
@@ -83,13 +83,6 @@ pub struct LiveLink {
     /// By the database's clock.
     pub created_at: Timestamp,
 }
-
-from_row!(LiveLink {
-    workflow_id,
-    workflow_name,
-    form_link_id,
-    created_at
-});
 
 /// The workflows whose links are meant: those that lose them by a move.
 #[derive(Debug, Clone, Copy)]

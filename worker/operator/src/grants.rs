@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
     sealing::{GrantRow, Place, Seal, Secret},
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -114,7 +114,7 @@ fn check_secret(secret: &Secret) -> Result<(), OperatorError> {
 }
 
 /// How an account gets its tokens, without what is secret of it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct GrantStatus {
     /// The account.
     pub account_id: AccountId,
@@ -137,19 +137,6 @@ pub struct GrantStatus {
     /// Counts what was handed in.
     pub handed_in: i64,
 }
-
-from_row!(GrantStatus {
-    account_id,
-    workspace_id,
-    user_id,
-    token_url,
-    authorize_url,
-    client_id,
-    scope,
-    renew_at,
-    error,
-    handed_in
-});
 
 impl GrantStatus {
     fn row(&self) -> GrantRow<'_> {

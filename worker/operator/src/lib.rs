@@ -68,7 +68,7 @@ pub use self::{
     plans::{Changes, DeployPlan, ReleaseChanges, ReleaseRow},
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
     run_detail::{ActionApproval, RunAction, RunDetail},
-    runs::{CancelOutcome, Cancelled, FormAnswer, Retried, RetryOutcome, RunFilter, RunRow},
+    runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
@@ -153,9 +153,6 @@ pub struct Migrated {
 }
 
 /// Brings the schema up to date.
-///
-/// # Errors
-/// When the database can't be reached or a migration fails.
 pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError> {
     let mut client = connect_once(target, Role::Login, PROGRAM).await?;
     let applied = migrations::migrate(&mut client).await?;
@@ -285,6 +282,11 @@ fn check_name(name: &str) -> Result<(), OperatorError> {
     } else {
         Err(Reason::InvalidName.into())
     }
+}
+
+/// Text that was stored; what is not UTF-8 is replaced.
+fn lossy(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).into_owned()
 }
 
 /// JSON text that was stored, as a value. What is not JSON is shown as a text: an operator must be

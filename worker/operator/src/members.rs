@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_database::{Statement, from_row, statements};
+use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
@@ -74,7 +74,7 @@ pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
 ];
 
 /// A user in a workspace.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Member {
     /// The workspace that the user is a member of.
     pub workspace_id: WorkspaceId,
@@ -91,16 +91,6 @@ pub struct Member {
     /// Whether workflows may run as this member: active, and not a viewer.
     pub may_run: bool,
 }
-
-from_row!(Member {
-    workspace_id,
-    user_id,
-    email,
-    name,
-    role,
-    deactivated_at,
-    may_run
-});
 
 impl Operator {
     /// Adds a member, or changes one. A deactivated member has no rights.
@@ -176,9 +166,6 @@ impl Operator {
     }
 
     /// Removes a member.
-    ///
-    /// # Errors
-    /// When the user is not a member.
     pub async fn remove_member(
         &self,
         workspace: WorkspaceId,

@@ -6,7 +6,7 @@ use std::{fmt, marker::PhantomData, str::FromStr};
 use letterbox_common::ids::{
     AccountId, ApprovalId, DeliveryId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId,
 };
-use letterbox_database::{FromRow, Row, RowError, Statement, statements};
+use letterbox_database::{FromRow, Statement, statements};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use uuid::Uuid;
 
@@ -293,7 +293,8 @@ impl Operator {
 }
 
 /// Something that has the name, or an id that begins so.
-struct Match<I> {
+#[derive(FromRow)]
+struct Match<I: FromSqlOwned> {
     id: I,
     /// For people, to tell it from others.
     shown: String,
@@ -301,18 +302,8 @@ struct Match<I> {
     is_live: bool,
 }
 
-impl<I: FromSqlOwned> FromRow for Match<I> {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        Ok(Self {
-            id: row.try_get("id")?,
-            shown: row.try_get("shown")?,
-            is_live: row.try_get("is_live")?,
-        })
-    }
-}
-
 /// The id of the only match.
-fn only_one<I: fmt::Display + Copy>(
+fn only_one<I: FromSqlOwned + fmt::Display + Copy>(
     matches: &[Match<I>],
     noun: Noun,
     text: &str,

@@ -1,7 +1,7 @@
 //! Who of a workspace is told what waits and what went wrong, and how.
 
 use letterbox_common::ids::{AccountId, WorkspaceId};
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason};
@@ -24,7 +24,7 @@ UPDATE workspaces SET notify_account = $2 WHERE workspace_id = $1
 }
 
 /// How a workspace is told.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Notices {
     /// The workspace.
     pub workspace_id: WorkspaceId,
@@ -33,12 +33,6 @@ pub struct Notices {
     /// The account that gets a message, if one does.
     pub account_id: Option<AccountId>,
 }
-
-from_row!(Notices {
-    workspace_id,
-    by_email,
-    account_id
-});
 
 impl Operator {
     /// Says how a workspace is told what waits and what went wrong.
@@ -51,9 +45,6 @@ impl Operator {
     }
 
     /// Sets whether the owners and editors of a workspace are told by e-mail.
-    ///
-    /// # Errors
-    /// When there is no such workspace, or a person may not do this.
     pub async fn notify_by_email(
         &self,
         workspace: WorkspaceId,
@@ -68,9 +59,6 @@ impl Operator {
 
     /// Sets the account through which a workspace is told, by a message `{"text": …}` to its base
     /// URL; `None` for none. A person can give only an account of their own.
-    ///
-    /// # Errors
-    /// When there is no such workspace or connected account, or a person may not do this.
     pub async fn notify_through(
         &self,
         workspace: WorkspaceId,

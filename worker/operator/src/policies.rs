@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use letterbox_workflow::{
     ActionFacts, Decision, Policy, preview::sending_actions, release::Release,
 };
@@ -51,24 +51,19 @@ RETURNING workspace_id, version, policy";
 }
 
 /// A workspace's policy.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct PolicyRow {
     /// The workspace whose actions it decides about.
     pub workspace_id: WorkspaceId,
     /// Counts from 1; 0 is the default policy.
     pub version: i32,
     /// Its rules and its default, as set.
+    #[row(with = json)]
     pub policy: Value,
 }
 
-from_row!(PolicyRow {
-    workspace_id,
-    version,
-    policy: json
-});
-
 /// A version of a policy, with its author.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct PolicyVersion {
     /// Counts from 1.
     pub version: i32,
@@ -81,19 +76,12 @@ pub struct PolicyVersion {
     /// The author's reason, if one was given.
     pub reason: Option<String>,
     /// Its rules and its default.
+    #[row(with = json)]
     pub policy: Value,
 }
 
-from_row!(PolicyVersion {
-    version,
-    set_at,
-    set_by,
-    set_by_name,
-    reason,
-    policy: json
-});
-
 /// The actions of a deployed workflow, as JSON text.
+#[derive(FromRow)]
 pub(crate) struct DeployedActions {
     pub(crate) workflow_id: WorkflowId,
     pub(crate) name: String,
@@ -101,14 +89,6 @@ pub(crate) struct DeployedActions {
     actions: String,
     on_failure: Option<String>,
 }
-
-from_row!(DeployedActions {
-    workflow_id,
-    name,
-    owner_id,
-    actions,
-    on_failure
-});
 
 impl DeployedActions {
     /// `None` if a newer version has written them.
@@ -155,9 +135,6 @@ impl Operator {
     }
 
     /// Gives a former version of a policy; 0 is the default.
-    ///
-    /// # Errors
-    /// When there is no such workspace, or no such version.
     pub async fn policy_version(
         &self,
         workspace: WorkspaceId,
@@ -196,9 +173,6 @@ impl Operator {
 
     /// Tells what setting a policy would change for the workflows that are deployed now. Sets
     /// nothing.
-    ///
-    /// # Errors
-    /// When the policy is invalid, or there is no such workspace.
     pub async fn preview_policy(
         &self,
         workspace: WorkspaceId,
@@ -258,9 +232,6 @@ impl Operator {
     }
 
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.
-    ///
-    /// # Errors
-    /// When the policy is invalid, or there is no such workspace.
     pub async fn set_policy(
         &self,
         workspace: WorkspaceId,

@@ -48,6 +48,8 @@ SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a
        a.decision_rule, a.policy_version, a.part_of, a.is_told,
        a.request, a.idempotency_key, a.attempts, a.response_status, a.branch,
        a.error, a.retry_at, a.started_at, a.finished_at,
+       trunc(extract(epoch FROM a.finished_at - a.started_at) * 1000)::bigint
+           AS duration_milliseconds,
        p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
        u.name AS decided_by_name
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
@@ -75,7 +77,7 @@ FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = 
 pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUN, &RUN_ACTIONS, &RUN_WORKSPACE];
 
 /// An action as far as a run has executed it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct RunAction {
     /// The id of the action in the run's release.
     pub action_id: String,
@@ -99,8 +101,10 @@ pub struct RunAction {
     /// The version of the policy that was asked; 0 is the default policy, `None` if none was asked.
     pub policy_version: Option<i32>,
     /// The question that people were asked, and their answer.
+    #[row(from = ActionApproval::of)]
     pub approval: Option<ActionApproval>,
     /// The request, without the credential.
+    #[row(with = optional_json)]
     pub request: Option<Value>,
     /// The `Idempotency-Key` of every attempt, by which the account recognizes it.
     pub idempotency_key: Uuid,
@@ -109,8 +113,10 @@ pub struct RunAction {
     /// HTTP status of the last response; `None` if there was none.
     pub response_status: Option<i32>,
     /// Whether its response is kept, sealed; `false` where nobody looked.
+    #[row(default)]
     pub is_answer_kept: bool,
     /// Its response, or the beginning of it, if it is kept and was opened.
+    #[row(default)]
     pub answer: Option<String>,
     /// The branch that a condition took.
     #[serde(rename = "outcome")]
@@ -125,39 +131,6 @@ pub struct RunAction {
     pub started_at: Timestamp,
     /// When it ended; `None` while it is not over.
     pub finished_at: Option<Timestamp>,
-}
-
-impl FromRow for RunAction {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let started_at: Timestamp = row.try_get("started_at")?;
-        let finished_at: Option<Timestamp> = row.try_get("finished_at")?;
-        let duration = finished_at.map(|end| end.duration_since(started_at));
-        Ok(Self {
-            action_id: row.try_get("action_id")?,
-            action_type: row.try_get("action_type")?,
-            part_of: row.try_get("part_of")?,
-            state: row.try_get("state")?,
-            is_told: row.try_get("is_told")?,
-            is_answer_kept: false,
-            answer: None,
-            untrusted: row.try_get("untrusted")?,
-            steered_by: row.try_get("steered_by")?,
-            decision: row.try_get("decision")?,
-            decision_rule: row.try_get("decision_rule")?,
-            policy_version: row.try_get("policy_version")?,
-            approval: ActionApproval::decode(row)?,
-            request: optional_json(row.try_get("request")?),
-            idempotency_key: row.try_get("idempotency_key")?,
-            attempts: row.try_get("attempts")?,
-            response_status: row.try_get("response_status")?,
-            branch: row.try_get("branch")?,
-            error: row.try_get("error")?,
-            retry_at: row.try_get("retry_at")?,
-            duration_milliseconds: duration.map(|duration| duration.as_millis() as i64),
-            started_at,
-            finished_at,
-        })
-    }
 }
 
 /// An approval as part of a run.
@@ -179,7 +152,7 @@ pub struct ActionApproval {
 
 impl ActionApproval {
     /// `None` if no person was asked.
-    fn decode(row: &Row) -> Result<Option<Self>, RowError> {
+    fn of(row: &Row) -> Result<Option<Self>, RowError> {
         let Some(approval_id) = row.try_get("approval_id")? else {
             return Ok(None);
         };
@@ -195,9 +168,10 @@ impl ActionApproval {
 }
 
 /// A run with its input and everything that it has done.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct RunDetail {
     /// The run as in a list.
+    #[row(flatten)]
     #[serde(flatten)]
     pub row: RunRow,
     /// The name of the workflow.
@@ -217,36 +191,17 @@ pub struct RunDetail {
     /// The name of the user as whom it runs.
     pub owner_name: String,
     /// Its actions so far, in order.
+    #[row(default)]
     pub actions: Vec<RunAction>,
     /// Always untrusted: a submitter wrote the input.
     pub input_trust: InputTrust,
     /// The validated payload: values by the keys of their fields; `None` if it was refused
     /// or forgotten.
+    #[row(with = Submission::stored)]
     pub input: Option<Submission>,
     /// How often its idempotency key came back with another payload, which changed nothing; 0 once
     /// its claim has moved into the memory.
     pub changed_repeats: i32,
-}
-
-impl FromRow for RunDetail {
-    /// Its actions are read by another statement.
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let input: Option<&[u8]> = row.try_get("input")?;
-        Ok(Self {
-            row: RunRow::from_row(row)?,
-            workflow_name: row.try_get("workflow_name")?,
-            release_number: row.try_get("release_number")?,
-            request_id: row.try_get("request_id")?,
-            trace_id: row.try_get("trace_id")?,
-            is_held: row.try_get("is_held")?,
-            waits_for_account: row.try_get("waits_for_account")?,
-            owner_name: row.try_get("owner_name")?,
-            actions: Vec::new(),
-            input_trust: row.try_get("input_trust")?,
-            input: input.and_then(Submission::stored),
-            changed_repeats: row.try_get("changed_repeats")?,
-        })
-    }
 }
 
 impl Operator {

@@ -7,10 +7,11 @@ use letterbox_common::{
     states::{RefusedReason, RunState},
     text_enum,
 };
-use letterbox_database::{Statement, from_row, statements};
+use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
+use tokio_postgres::types::FromSqlOwned;
 
-use crate::{Operator, OperatorError, Reason, WorkflowRow};
+use crate::{Operator, OperatorError, Reason, WorkflowRow, lossy};
 
 text_enum! {
     /// The outcome of an order to cancel a run.
@@ -80,30 +81,17 @@ SELECT run_id, retry_run($1, run_id, due_in) AS outcome
 FROM unnest($2::uuid[], $3::float8[]) AS retried (run_id, due_in)";
 }
 
-/// A run that was ordered to be cancelled.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Cancelled {
+/// A run that was ordered to be cancelled, or to go on.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
+pub struct Ordered<O: FromSqlOwned> {
     /// The run.
     pub run_id: RunId,
-    /// `None` if it was over already.
-    pub outcome: Option<CancelOutcome>,
+    /// `None` if it was over already, or is not there.
+    pub outcome: Option<O>,
 }
 
 /// Those of people.
 pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUNS, &CANCEL_RUNS, &RETRY_RUNS];
-
-/// A run that was ordered to be retried.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Retried {
-    /// The run.
-    pub run_id: RunId,
-    /// Whether it goes on, or why not.
-    pub outcome: Option<RetryOutcome>,
-}
-
-from_row!(Cancelled { run_id, outcome });
-
-from_row!(Retried { run_id, outcome });
 
 /// Which runs of a workspace to list.
 #[derive(Debug, Clone)]
@@ -152,7 +140,7 @@ impl RunFilter {
 }
 
 /// A run in a list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct RunRow {
     /// The id of the submission that it is for.
     pub run_id: RunId,
@@ -182,24 +170,8 @@ pub struct RunRow {
     pub finished_at: Option<Timestamp>,
 }
 
-from_row!(RunRow {
-    run_id,
-    workspace_id,
-    workflow_id,
-    release_id,
-    run_as,
-    state,
-    is_retrying,
-    refused_reason,
-    failure,
-    received_at,
-    created_at,
-    started_at,
-    finished_at
-});
-
 /// A submission to a form.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub struct FormAnswer {
     /// The run that it started.
     pub run_id: RunId,
@@ -208,15 +180,9 @@ pub struct FormAnswer {
     /// When it was received, by the gateway's clock.
     pub received_at: Timestamp,
     /// JSON text: values by the keys of their fields, as they were submitted.
+    #[row(with = lossy)]
     pub input: String,
 }
-
-from_row!(FormAnswer {
-    run_id,
-    state,
-    received_at,
-    input: lossy
-});
 
 /// How long before it was received a run may have got its id, if its claim was taken over.
 const CLAIMED_BEFORE: SignedDuration = SignedDuration::from_hours(24);
@@ -319,7 +285,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         runs: &[RunId],
-    ) -> Result<Vec<Cancelled>, OperatorError> {
+    ) -> Result<Vec<Ordered<CancelOutcome>>, OperatorError> {
         let why = match &self.orderer.reason {
             Some(reason) => format!("cancelled: {reason}"),
             None => "cancelled".to_owned(),
@@ -341,12 +307,9 @@ impl Operator {
     ) -> Result<Vec<RunId>, OperatorError> {
         let hurried = self
             .database
-            .query(&HURRY_RUNS, &[&workspace, &account, &run])
+            .fetch_all(&HURRY_RUNS, &[&workspace, &account, &run])
             .await?;
-        hurried
-            .iter()
-            .map(|row| Ok(row.try_get("run_id")?))
-            .collect()
+        Ok(hurried.into_iter().map(|(run,)| run).collect())
     }
 
     /// Lets runs of one workspace go on that failed, were denied or cancelled, at the action that
@@ -357,7 +320,7 @@ impl Operator {
         workspace: WorkspaceId,
         runs: &[RunId],
         pace: Option<(f64, u32)>,
-    ) -> Result<Vec<Retried>, OperatorError> {
+    ) -> Result<Vec<Ordered<RetryOutcome>>, OperatorError> {
         let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
         let places = (before..).take(runs.len());
         let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();
@@ -367,9 +330,4 @@ impl Operator {
             .await?;
         Ok(retried)
     }
-}
-
-/// Text that was stored; what is not UTF-8 is replaced.
-fn lossy(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).into_owned()
 }

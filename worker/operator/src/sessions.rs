@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{Token, ids::UserId, process::networks::is_confidential};
-use letterbox_database::{Database, Statement, from_row, statements};
+use letterbox_database::{Database, FromRow, Statement, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -69,7 +69,7 @@ pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
 ];
 
 /// A person who has proven who they are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct Person {
     /// The user.
     pub user_id: UserId,
@@ -78,12 +78,6 @@ pub struct Person {
     /// The user's name, for people.
     pub name: String,
 }
-
-from_row!(Person {
-    user_id,
-    email,
-    name
-});
 
 /// A link with which a user signs in, once.
 #[derive(Debug)]
@@ -97,15 +91,13 @@ pub struct SignInLink {
 }
 
 /// Whose session a link begins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct LivingLink {
     /// The user's e-mail address.
     pub email: String,
     /// Whether this browser may begin it; otherwise whoever does must know the address.
     pub is_here: bool,
 }
-
-from_row!(LivingLink { email, is_here });
 
 /// The browser in which somebody signs in.
 #[derive(Debug, Clone, Default)]
@@ -141,7 +133,7 @@ impl From<&str> for Browser {
 }
 
 /// What a sign-out ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct SignedOut {
     /// The user.
     pub user_id: UserId,
@@ -149,18 +141,14 @@ pub struct SignedOut {
     pub sessions: i64,
 }
 
-from_row!(SignedOut { user_id, sessions });
-
 /// An issuer of OpenID Connect.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct Issuer {
     /// The URL by which it calls itself.
     pub issuer: String,
     /// How many users have signed in by it.
     pub users: i64,
 }
-
-from_row!(Issuer { issuer, users });
 
 /// Whom an issuer of OpenID Connect has let in.
 #[derive(Debug, Clone)]
@@ -221,9 +209,6 @@ impl Operator {
     }
 
     /// Takes that back. Sessions that have begun go on.
-    ///
-    /// # Errors
-    /// When it is not trusted.
     pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
         let gone = self.database.execute(&DISTRUST_ISSUER, &[&issuer]).await?;
         if gone == 0 {
@@ -238,9 +223,6 @@ impl Operator {
     }
 
     /// Forgets as whom an issuer knows a user: whoever has their e-mail address there next is them.
-    ///
-    /// # Errors
-    /// When it does not know them.
     pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
         let gone = self
             .database
@@ -356,9 +338,6 @@ impl Operator {
     }
 
     /// Says the name of the person whose orders these are.
-    ///
-    /// # Errors
-    /// When it is no name.
     pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
         check_name(name)?;
         self.database.execute(&CALL_ME, &[&name]).await?;

@@ -6,10 +6,10 @@ use letterbox_common::{
     states::SignalKind,
     webhook::KeptHeaders,
 };
-use letterbox_database::{FromRow, Row, RowError, Statement, from_row, statements};
+use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, OperatorError, Reason, lossy};
 
 /// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
 macro_rules! columns {
@@ -93,7 +93,7 @@ impl SignalFilter {
 }
 
 /// A signal in a list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct SignalRow {
     /// The id of the delivery that it came from.
     pub signal_id: DeliveryId,
@@ -123,60 +123,29 @@ pub struct SignalRow {
     pub received_at: Timestamp,
 }
 
-from_row!(SignalRow {
-    signal_id,
-    workspace_id,
-    webhook_id,
-    webhook_name,
-    kind,
-    generic_reason,
-    entity,
-    source_tool,
-    amount_value,
-    amount_currency,
-    event_id,
-    request_id,
-    received_at
-});
-
 /// A signal with its body.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct SignalDetail {
     /// The signal as in a list.
+    #[row(flatten)]
     #[serde(flatten)]
     pub row: SignalRow,
     /// When a worker stored it, by the database's clock.
     pub stored_at: Timestamp,
     /// What was kept of the headers of its first delivery.
+    #[row(with = KeptHeaders::parse)]
     pub headers: KeptHeaders,
     /// The exact body: it is UTF-8, or it would not have been accepted. `None` if it was forgotten.
+    #[row(with = text)]
     pub body: Option<String>,
 }
 
-impl FromRow for SignalDetail {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let body: Option<&[u8]> = row.try_get("body")?;
-        let headers: Option<&str> = row.try_get("headers")?;
-        Ok(Self {
-            row: SignalRow::from_row(row)?,
-            stored_at: row.try_get("stored_at")?,
-            headers: headers.map(KeptHeaders::parse).unwrap_or_default(),
-            body: body.map(|body| String::from_utf8_lossy(body).into_owned()),
-        })
-    }
-}
-
 /// A place in the order in which the signals of a workspace are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct SignalCursor {
     pub(crate) position: i64,
     pub(crate) signal_id: DeliveryId,
 }
-
-from_row!(SignalCursor {
-    position,
-    signal_id
-});
 
 impl Operator {
     /// Lists the newest signals that a filter lets through, at most `limit`; only those before
@@ -250,4 +219,8 @@ impl Operator {
         let read = |row| Ok((FromRow::from_row(row)?, FromRow::from_row(row)?));
         rows.iter().map(read).collect()
     }
+}
+
+fn text(stored: Option<&[u8]>) -> Option<String> {
+    stored.map(lossy)
 }

@@ -9,7 +9,7 @@ use letterbox_common::{
     ids::WorkspaceId,
     states::{Program, RunState},
 };
-use letterbox_database::{DatabaseError, Statement, from_row, health, statements};
+use letterbox_database::{DatabaseError, FromRow, Statement, health, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, PROGRAM, dead_letters};
@@ -168,7 +168,7 @@ pub struct BacklogKind {
 }
 
 /// A workspace whose runs begin no action.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Held {
     /// `None` for all workspaces.
     pub workspace_id: Option<WorkspaceId>,
@@ -178,14 +178,8 @@ pub struct Held {
     pub held_at: Timestamp,
 }
 
-from_row!(Held {
-    workspace_id,
-    name,
-    held_at
-});
-
 /// An account that runs wait for because an attempt came to nothing.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Retrying {
     /// Its workspace, for people.
     pub workspace_name: String,
@@ -199,16 +193,8 @@ pub struct Retrying {
     pub error: String,
 }
 
-from_row!(Retrying {
-    workspace_name,
-    account,
-    runs,
-    next_at,
-    error
-});
-
 /// An account that waits for its owner to connect it, and with it every run that is to call it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Unconnected {
     /// Its workspace, for people.
     pub workspace_name: String,
@@ -220,15 +206,8 @@ pub struct Unconnected {
     pub error: Option<String>,
 }
 
-from_row!(Unconnected {
-    workspace_name,
-    account,
-    runs,
-    error
-});
-
 /// A subscription whose queue does not get what it should.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Behind {
     /// Its workspace, for people.
     pub workspace_name: String,
@@ -241,14 +220,6 @@ pub struct Behind {
     /// Why; `None` if no worker has said.
     pub failure: Option<String>,
 }
-
-from_row!(Behind {
-    workspace_name,
-    queue,
-    signals,
-    seconds,
-    failure
-});
 
 /// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
@@ -276,26 +247,23 @@ pub struct Status {
 }
 
 /// How many of one kind wait in the database, and for how long the oldest.
-struct Count {
-    count: i64,
-    oldest_seconds: Option<f64>,
+#[derive(FromRow)]
+pub(crate) struct Count {
+    pub(crate) count: i64,
+    pub(crate) oldest_seconds: Option<f64>,
 }
 
-from_row!(Count {
-    count,
-    oldest_seconds
-});
-
 /// Runs that wait for a worker.
+#[derive(FromRow)]
 struct DueRuns {
+    #[row(flatten)]
     all: Count,
     /// How long the oldest run has been due that is not held.
     late_seconds: Option<f64>,
 }
 
-from_row!(DueRuns { ..all, late_seconds });
-
 /// A gateway or a worker that is alive.
+#[derive(FromRow)]
 struct Process {
     program: Program,
     name: String,
@@ -304,28 +272,14 @@ struct Process {
     keeps_all: bool,
 }
 
-from_row!(Process {
-    program,
-    name,
-    is_ready,
-    trouble,
-    keeps_all
-});
-
 /// What is remembered.
+#[derive(FromRow)]
 struct Memory {
     keys: i64,
     segments: i64,
     bytes: i64,
     claims: i64,
 }
-
-from_row!(Memory {
-    keys,
-    segments,
-    bytes,
-    claims
-});
 
 impl Operator {
     /// Gives the state of everything; of the queues only if a broker is given.

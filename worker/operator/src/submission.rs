@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+use crate::lossy;
+
 /// A submission as JSON text: values by the keys of their fields.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
 pub struct Submission(Box<RawValue>);
 
 impl Submission {
-    /// A submission as it is stored; what is not JSON becomes a JSON string.
+    /// A submission as it is stored, unless it is null; what is not JSON becomes a JSON string.
     #[must_use]
-    pub fn stored(input: &[u8]) -> Option<Self> {
-        let text = String::from_utf8_lossy(input).into_owned();
+    pub fn stored(input: Option<&[u8]>) -> Option<Self> {
+        let text = lossy(input?);
         let quoted = |text: &str| RawValue::from_string(Value::from(text).to_string());
         let raw = RawValue::from_string(text.clone()).or_else(|_| quoted(&text));
         raw.ok().map(Self)

@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     states::SignalKind,
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ pub struct NewSubscription {
 }
 
 /// A subscription.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct SubscriptionRow {
     /// The first word of the routing keys of its messages.
     pub subscription_id: Uuid,
@@ -104,23 +104,6 @@ pub struct SubscriptionRow {
     pub failure: Option<String>,
 }
 
-from_row!(SubscriptionRow {
-    subscription_id,
-    workspace_id,
-    queue,
-    webhook_id,
-    webhook_name,
-    kind,
-    login,
-    lag_signals,
-    lag_seconds,
-    published,
-    created_at,
-    paused_at,
-    failing_since,
-    failure
-});
-
 impl Operator {
     /// Lists the subscriptions of a workspace.
     pub async fn subscriptions(
@@ -137,9 +120,6 @@ impl Operator {
     }
 
     /// Gives one subscription.
-    ///
-    /// # Errors
-    /// When there is none to this queue in this workspace.
     pub async fn subscription(
         &self,
         workspace: WorkspaceId,
@@ -282,9 +262,6 @@ impl Operator {
     }
 
     /// Ends a subscription. What is in the queue stays there unless `deletes`.
-    ///
-    /// # Errors
-    /// When there is no such subscription, or the broker fails.
     pub async fn unsubscribe(
         &self,
         broker: &BrokerTarget,

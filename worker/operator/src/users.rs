@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::ids::UserId;
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
@@ -27,7 +27,7 @@ SELECT user_id, email, name, created_at FROM users ORDER BY created_at, user_id 
 }
 
 /// A person.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct User {
     /// The identity under which the user's workflows run.
     pub user_id: UserId,
@@ -39,23 +39,14 @@ pub struct User {
     pub created_at: Timestamp,
 }
 
-from_row!(User {
-    user_id,
-    email,
-    name,
-    created_at
-});
-
 /// As whom an issuer of OpenID Connect knows a user.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Subject {
     /// The URL by which the issuer calls itself.
     pub issuer: String,
     /// The user, as the issuer names them.
     pub subject: String,
 }
-
-from_row!(Subject { issuer, subject });
 
 /// A user, with what is known of them elsewhere.
 #[derive(Debug, Clone, Serialize)]

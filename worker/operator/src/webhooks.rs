@@ -10,7 +10,7 @@ use letterbox_common::{
     sealing::{Place, Seal, Secret},
     webhook::{DeliveryFault, KeptNames, Rules, Scheme, WebhookAddress, secret_for},
 };
-use letterbox_database::{from_row, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
@@ -142,7 +142,7 @@ impl Default for Sender {
 }
 
 /// A webhook, without its secret.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct WebhookRow {
     /// The second part of its address.
     pub webhook_id: WebhookId,
@@ -170,36 +170,16 @@ pub struct WebhookRow {
     pub awaits_secret: bool,
 }
 
-from_row!(WebhookRow {
-    webhook_id,
-    workspace_id,
-    name,
-    scheme,
-    allow_from,
-    kept_headers,
-    same_by_id,
-    replaces,
-    ends_at,
-    created_at,
-    deleted_at,
-    awaits_secret
-});
-
 /// A webhook that can be replaced.
+#[derive(FromRow)]
 struct Replaceable {
     workspace: WorkspaceId,
     scheme: Scheme,
     rules: Option<String>,
 }
 
-from_row!(Replaceable {
-    workspace,
-    scheme,
-    rules
-});
-
 /// A refused delivery. Its sender was told as little as ever.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct RefusalRow {
     /// Sorts by time.
     pub refusal_id: i64,
@@ -210,13 +190,6 @@ pub struct RefusalRow {
     /// The `X-Request-Id` that its sender was answered.
     pub request_id: Option<String>,
 }
-
-from_row!(RefusalRow {
-    refusal_id,
-    refused_at,
-    reason,
-    request_id
-});
 
 /// A webhook with its secret, which is shown only now.
 #[derive(Debug, Clone)]

@@ -16,9 +16,7 @@ use letterbox_common::{
     public_address::is_private_host,
     states::WorkflowState,
 };
-use letterbox_database::{
-    DatabaseError, FromRow, Statement, Transaction, Work, from_row, statements,
-};
+use letterbox_database::{DatabaseError, FromRow, Statement, Transaction, Work, statements};
 use letterbox_workflow::{
     Definition, LANGUAGE,
     actions::{self, Action},
@@ -174,7 +172,7 @@ pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
 ];
 
 /// A workflow in a list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct WorkflowRow {
     /// Stays the same over all its releases.
     pub workflow_id: WorkflowId,
@@ -192,21 +190,12 @@ pub struct WorkflowRow {
     pub created_at: Timestamp,
 }
 
-from_row!(WorkflowRow {
-    workflow_id,
-    workspace_id,
-    owner_id,
-    name,
-    state,
-    release_id,
-    created_at
-});
-
 /// A workflow with its definition.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct WorkflowDetail {
     /// The workflow as in a list.
     #[serde(flatten)]
+    #[row(flatten)]
     pub row: WorkflowRow,
     /// Counts the deploys.
     pub release_number: Option<i32>,
@@ -221,19 +210,9 @@ pub struct WorkflowDetail {
     /// How many it has taken, if they are limited.
     pub answers: Option<i32>,
     /// The definition that the next deploy uses, if it is given no other.
+    #[row(with = optional_json)]
     pub definition: Option<Value>,
 }
-
-from_row!(WorkflowDetail {
-    ..row,
-    release_number,
-    release_language,
-    form_link_id,
-    closes_at,
-    max_answers,
-    answers,
-    definition: optional_json
-});
 
 /// A deployed workflow, with what its owner may want to fix.
 #[derive(Debug, Clone, Serialize)]

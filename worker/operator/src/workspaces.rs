@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::ids::{RunId, WebhookId, WorkspaceId};
-use letterbox_database::{FromRow, Row, RowError, Statement, from_row, statements};
+use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
 
 use crate::{Operator, OperatorError, Reason, check_name};
@@ -108,7 +108,7 @@ UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
 }
 
 /// A tenant.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Workspace {
     /// `orgId` in the URLs of its webhooks.
     pub workspace_id: WorkspaceId,
@@ -122,20 +122,12 @@ pub struct Workspace {
     pub created_at: Timestamp,
 }
 
-from_row!(Workspace {
-    workspace_id,
-    name,
-    run_allowance,
-    held_at,
-    created_at
-});
-
 /// Those of people.
 pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
     &[&WORKSPACES, &WORKSPACE_EXISTS, &IS_SEARCHABLE];
 
 /// A workspace's allowance of runs, and how much of it is used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct Allowance {
     /// The workspace whose runs are counted.
     pub workspace_id: WorkspaceId,
@@ -147,15 +139,8 @@ pub struct Allowance {
     pub started: i32,
 }
 
-from_row!(Allowance {
-    workspace_id,
-    run_allowance,
-    month,
-    started
-});
-
 /// How often an action of a workspace is tried; `None` is the workers' setting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct Retries {
     /// The workspace.
     pub workspace_id: WorkspaceId,
@@ -165,14 +150,8 @@ pub struct Retries {
     pub first_pause_milliseconds: Option<i32>,
 }
 
-from_row!(Retries {
-    workspace_id,
-    attempts,
-    first_pause_milliseconds
-});
-
 /// The usage of a workspace: for invoices, and to see which one needs so much. No metric has it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Usage {
     /// The tenant.
     pub workspace_id: WorkspaceId,
@@ -189,27 +168,12 @@ pub struct Usage {
     /// Bodies of signals and inputs of runs that were stored today (UTC), a few seconds ago.
     pub bytes_today: i64,
     /// The share of each webhook in them, largest first; at most a hundred.
+    #[row(default)]
     pub webhooks: Vec<WebhookUsage>,
 }
 
-impl FromRow for Usage {
-    /// What each webhook uses is read by another statement.
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        Ok(Self {
-            workspace_id: row.try_get("workspace_id")?,
-            month: row.try_get("month")?,
-            runs_started: row.try_get("runs_started")?,
-            run_allowance: row.try_get("run_allowance")?,
-            runs_under_way: row.try_get("runs_under_way")?,
-            pending_approvals: row.try_get("pending_approvals")?,
-            bytes_today: row.try_get("bytes_today")?,
-            webhooks: Vec::new(),
-        })
-    }
-}
-
 /// The usage of a webhook.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct WebhookUsage {
     /// The webhook.
     pub webhook_id: WebhookId,
@@ -218,12 +182,6 @@ pub struct WebhookUsage {
     /// Bodies of signals.
     pub bytes_today: i64,
 }
-
-from_row!(WebhookUsage {
-    webhook_id,
-    name,
-    bytes_today
-});
 
 impl Operator {
     /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is

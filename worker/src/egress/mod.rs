@@ -93,9 +93,6 @@ pub(crate) enum EgressError {
 impl Egress {
     /// Creates an egress that reaches public addresses by https, and `allowed` networks by http or
     /// https. Each port has its own client, because the resolver doesn't know the port.
-    ///
-    /// # Errors
-    /// When TLS can't be set up.
     pub(crate) fn new(allowed: &AllowList) -> Result<Self, reqwest::Error> {
         // Fails only if a provider is already installed, which is just as good.
         let _ = rustls::crypto::CryptoProvider::install_default(

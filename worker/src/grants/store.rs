@@ -6,7 +6,7 @@ use letterbox_common::{
     ids::{AccountId, UserId, WorkspaceId},
     sealing::{GrantRow, Place},
 };
-use letterbox_database::{Database, DatabaseError, from_row, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, statements};
 
 statements! {
     /// The grants that are due, each for one exchange.
@@ -26,6 +26,7 @@ FROM take_grants($1)";
 }
 
 /// A grant that is to be exchanged for a token.
+#[derive(FromRow)]
 pub(super) struct Due {
     workspace_id: WorkspaceId,
     account_id: AccountId,
@@ -42,21 +43,6 @@ pub(super) struct Due {
     pub(super) grant_sealed: Option<Vec<u8>>,
     revision: i64,
 }
-
-from_row!(Due {
-    workspace_id,
-    account_id,
-    user_id,
-    header_name,
-    base_url,
-    token_url,
-    client_id,
-    scope,
-    is_code,
-    client_secret_sealed,
-    grant_sealed,
-    revision
-});
 
 impl Due {
     /// The account, for logs.

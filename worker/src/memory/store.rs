@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use letterbox_common::states::{MovedClaims, SegmentState};
-use letterbox_database::{Database, DatabaseError, from_row, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, statements};
 use tokio_postgres::types::ToSql;
 
 use super::segment::{Input, Place, Row};
@@ -78,7 +78,7 @@ SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS is_done";
 }
 
 /// A segment, as `memory_segments` describes it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub(super) struct Segment {
     pub(super) segment: i16,
     pub(super) state: SegmentState,
@@ -89,17 +89,6 @@ pub(super) struct Segment {
     keys: i64,
     version: i64,
 }
-
-from_row!(Segment {
-    segment,
-    state,
-    source,
-    merged_into,
-    next_workspace,
-    next_key,
-    keys,
-    version,
-});
 
 impl Segment {
     /// Where writing goes on; the start if it has not begun.
@@ -117,15 +106,12 @@ impl Segment {
 }
 
 /// The segments.
-///
-/// # Errors
-/// When the database did not answer; so have all functions here.
 pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, DatabaseError> {
     database.fetch_all(&SEGMENTS, &[]).await
 }
 
 /// The halves of the claims of one kind.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromRow)]
 pub(super) struct Halves {
     pub(super) source: MovedClaims,
     /// About how many claims the half has in which they are made.
@@ -136,14 +122,6 @@ pub(super) struct Halves {
     pub(super) has_other: bool,
     seconds: f64,
 }
-
-from_row!(Halves {
-    source,
-    claims,
-    carried,
-    has_other,
-    seconds
-});
 
 impl Halves {
     /// Whether all claims in the other half are so old.
@@ -168,33 +146,22 @@ pub(super) async fn change_halves(
 }
 
 /// About how many claims there are.
-#[derive(Default)]
+#[derive(Default, FromRow)]
 pub(super) struct Claims {
     pub(super) deliveries: i64,
     pub(super) submissions: i64,
 }
 
-from_row!(Claims {
-    deliveries,
-    submissions
-});
-
 /// What the memory holds, and about how many claims are not in it.
-#[derive(Default)]
+#[derive(Default, FromRow)]
 pub(super) struct Size {
     pub(super) keys: i64,
     /// Those that are looked up.
     pub(super) segments: i64,
     pub(super) bytes: i64,
+    #[row(flatten)]
     pub(super) claims: Claims,
 }
-
-from_row!(Size {
-    ..claims,
-    keys,
-    segments,
-    bytes
-});
 
 /// What the memory holds.
 pub(super) async fn size(database: &Database) -> Result<Size, DatabaseError> {

@@ -54,9 +54,6 @@ impl Mailer {
     }
 
     /// Sends a text once. The same id marks the same e-mail, however often it is tried.
-    ///
-    /// # Errors
-    /// When the server does not take it.
     pub(crate) async fn send(
         &self,
         to: &str,

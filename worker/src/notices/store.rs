@@ -6,7 +6,7 @@ use letterbox_common::{
     Token,
     ids::{AccountId, UserId, WorkspaceId},
 };
-use letterbox_database::{Database, DatabaseError, Row, RowError, from_row, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use uuid::Uuid;
 
 statements! {
@@ -15,8 +15,8 @@ statements! {
 
     /// The letters that are due, each for one attempt.
     TAKE_LETTERS = take_letters "
-SELECT workspace_id, letter_id, workspace_name, email, account_id, account_user, base_url,
-    header_name, credential_sealed, questions, failures, refused_accounts, ended_links
+SELECT workspace_id AS workspace, letter_id AS id, workspace_name, email, account_id, account_user,
+    base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links
 FROM take_letters($1)";
 
     /// Notes what came of an attempt.
@@ -28,10 +28,12 @@ SELECT address, is_known FROM answer_sign_in_request($1)";
 }
 
 /// A notice to one recipient.
+#[derive(FromRow)]
 pub(super) struct Letter {
     pub(super) workspace: WorkspaceId,
     pub(super) id: Uuid,
     pub(super) workspace_name: String,
+    #[row(from = by)]
     pub(super) by: By,
     pub(super) questions: i32,
     pub(super) failures: i32,
@@ -59,13 +61,12 @@ pub(super) struct Account {
 }
 
 /// Somebody's wish to sign in.
+#[derive(FromRow)]
 pub(super) struct Asked {
     pub(super) address: String,
     /// Whether it is a user's, for whom the link was made.
     pub(super) is_known: bool,
 }
-
-from_row!(Asked { address, is_known });
 
 pub(super) async fn write_letters(
     database: &Database,
@@ -80,15 +81,13 @@ pub(super) async fn take_letters(
     database: &Database,
     most: i32,
 ) -> Result<Vec<Letter>, DatabaseError> {
-    let rows = database.query(&TAKE_LETTERS, &[&most]).await?;
-    let letters = rows.iter().map(|row| Ok(letter(row)?));
-    letters.collect()
+    database.fetch_all(&TAKE_LETTERS, &[&most]).await
 }
 
-fn letter(row: &Row) -> Result<Letter, RowError> {
+fn by(row: &Row) -> Result<By, RowError> {
     let (email, account): (Option<String>, Option<AccountId>) =
         (row.try_get("email")?, row.try_get("account_id")?);
-    let by = match (email, account) {
+    Ok(match (email, account) {
         (Some(email), _) => By::Mail(email),
         (None, Some(id)) => By::Account(Account {
             id,
@@ -98,16 +97,6 @@ fn letter(row: &Row) -> Result<Letter, RowError> {
             credential_sealed: row.try_get("credential_sealed")?,
         }),
         (None, None) => By::Nothing,
-    };
-    Ok(Letter {
-        workspace: row.try_get("workspace_id")?,
-        id: row.try_get("letter_id")?,
-        workspace_name: row.try_get("workspace_name")?,
-        by,
-        questions: row.try_get("questions")?,
-        failures: row.try_get("failures")?,
-        refused_accounts: row.try_get("refused_accounts")?,
-        ended_links: row.try_get("ended_links")?,
     })
 }
 

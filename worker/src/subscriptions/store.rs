@@ -8,7 +8,7 @@ use letterbox_common::{
     states::SignalKind,
     webhook::KeptHeaders,
 };
-use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, from_row, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use uuid::Uuid;
 
 statements! {
@@ -28,13 +28,14 @@ WITH due AS (
 UPDATE subscriptions s
 SET leased_by = $1, leased_until = clock_timestamp() + $3::float8 * interval '1 second'
 FROM due WHERE s.workspace_id = due.workspace_id AND s.subscription_id = due.subscription_id
-RETURNING s.workspace_id, s.subscription_id, s.queue, s.position, s.signal_id";
+RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.queue, s.position,
+    s.signal_id AS signal, s.leased_by AS by";
 
     /// The next signals of a subscription, at most $4, and no more after $5 bytes.
     READ_SUBSCRIPTION = read_subscription "
-SELECT position, signal_id, is_wanted, webhook_id, webhook_name, kind, generic_reason, entity,
-    source_tool, amount_value, amount_currency, event_id, request_id, received_at, stored_at,
-    headers, body
+SELECT position, signal_id AS signal, is_wanted, webhook_id AS webhook, webhook_name, kind,
+    generic_reason, entity, source_tool, amount_value, amount_currency, event_id, request_id,
+    received_at, stored_at, headers, body
 FROM read_subscription($1, $2, $3, $4, $5)";
 
     /// Moves a cursor from where it was read, and keeps the lease for $9 seconds; no row if another
@@ -64,32 +65,37 @@ ORDER BY seconds DESC LIMIT 1000";
 }
 
 /// The place in a workspace's signals up to which a subscription has looked at them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub(super) struct Cursor {
     pub(super) position: i64,
     pub(super) signal: DeliveryId,
 }
 
 /// A subscription that this worker has leased.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub(super) struct Leased {
     pub(super) workspace: WorkspaceId,
     pub(super) id: Uuid,
     pub(super) queue: String,
+    #[row(flatten)]
     pub(super) cursor: Cursor,
     /// The worker.
     by: Uuid,
 }
 
 /// The next signal of a subscription.
+#[derive(FromRow)]
 pub(super) struct Next {
     /// Where it is.
+    #[row(flatten)]
     pub(super) cursor: Cursor,
     /// What is to be published; `None` if the subscription does not want it.
+    #[row(from = wanted)]
     pub(super) wanted: Option<Wanted>,
 }
 
 /// A signal that is to be published.
+#[derive(FromRow)]
 pub(super) struct Wanted {
     pub(super) webhook: WebhookId,
     pub(super) webhook_name: String,
@@ -97,7 +103,9 @@ pub(super) struct Wanted {
     pub(super) received_at: Timestamp,
     pub(super) stored_at: Timestamp,
     /// What else is known of it, by column.
+    #[row(from = fields)]
     pub(super) fields: Vec<(&'static str, String)>,
+    #[row(with = KeptHeaders::parse)]
     pub(super) headers: KeptHeaders,
     /// `None` if it was forgotten.
     pub(super) body: Option<Vec<u8>>,
@@ -114,38 +122,22 @@ const OPTIONAL: [&str; 7] = [
     "request_id",
 ];
 
-impl FromRow for Next {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let cursor = Cursor {
-            position: row.try_get("position")?,
-            signal: row.try_get("signal_id")?,
-        };
-        let is_wanted: bool = row.try_get("is_wanted")?;
-        if !is_wanted {
-            let wanted = None;
-            return Ok(Self { cursor, wanted });
-        }
-        let mut fields = Vec::new();
-        for column in OPTIONAL {
-            let value: Option<String> = row.try_get(column)?;
-            fields.extend(value.map(|value| (column, value)));
-        }
-        let headers: Option<&str> = row.try_get("headers")?;
-        let wanted = Some(Wanted {
-            webhook: row.try_get("webhook_id")?,
-            webhook_name: row.try_get("webhook_name")?,
-            kind: row.try_get("kind")?,
-            received_at: row.try_get("received_at")?,
-            stored_at: row.try_get("stored_at")?,
-            fields,
-            headers: headers.map(KeptHeaders::parse).unwrap_or_default(),
-            body: row.try_get("body")?,
-        });
-        Ok(Self { cursor, wanted })
+fn wanted(row: &Row) -> Result<Option<Wanted>, RowError> {
+    let is_wanted: bool = row.try_get("is_wanted")?;
+    is_wanted.then(|| Wanted::from_row(row)).transpose()
+}
+
+fn fields(row: &Row) -> Result<Vec<(&'static str, String)>, RowError> {
+    let mut fields = Vec::new();
+    for column in OPTIONAL {
+        let value: Option<String> = row.try_get(column)?;
+        fields.extend(value.map(|value| (column, value)));
     }
+    Ok(fields)
 }
 
 /// How far behind a subscription is.
+#[derive(FromRow)]
 pub(crate) struct Lag {
     pub(crate) queue: String,
     /// Signals that it has not looked at, counted up to 10,000.
@@ -153,12 +145,6 @@ pub(crate) struct Lag {
     /// How long ago the first of them was stored.
     pub(crate) seconds: f64,
 }
-
-from_row!(Lag {
-    queue,
-    signals,
-    seconds
-});
 
 /// Leases at most `most` subscriptions that have something to publish.
 pub(super) async fn take(
@@ -168,22 +154,9 @@ pub(super) async fn take(
     lease: Duration,
 ) -> Result<Vec<Leased>, DatabaseError> {
     let lease = lease.as_secs_f64();
-    let rows = database
-        .query(&TAKE_SUBSCRIPTIONS, &[&worker, &most, &lease])
-        .await?;
-    let leased = rows.iter().map(|row| {
-        Ok(Leased {
-            workspace: row.try_get("workspace_id")?,
-            id: row.try_get("subscription_id")?,
-            queue: row.try_get("queue")?,
-            cursor: Cursor {
-                position: row.try_get("position")?,
-                signal: row.try_get("signal_id")?,
-            },
-            by: worker,
-        })
-    });
-    leased.collect()
+    database
+        .fetch_all(&TAKE_SUBSCRIPTIONS, &[&worker, &most, &lease])
+        .await
 }
 
 /// Reads on from the cursor; nothing if another worker has the lease.

@@ -47,9 +47,6 @@ impl ReleaseTexts {
 
 impl Release {
     /// Loads a release for execution: parses it, and checks it as a deploy does, for its form.
-    ///
-    /// # Errors
-    /// Returns the first problem.
     pub fn load(texts: &ReleaseTexts) -> Result<Self, LoadError> {
         let form = json(&texts.form)?;
         let (list, following) = lists(&texts.actions, texts.on_failure.as_deref())?;
@@ -61,9 +58,6 @@ impl Release {
     }
 
     /// Parses a release to look at it: its templates are not checked, and must not be rendered.
-    ///
-    /// # Errors
-    /// Returns the first problem.
     pub fn parse(actions: &str, on_failure: Option<&str>) -> Result<Self, LoadError> {
         let (list, following) = lists(actions, on_failure)?;
         let mut diagnostics = Diagnostics::default();

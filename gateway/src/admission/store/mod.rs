@@ -5,13 +5,9 @@ pub(super) mod sweep;
 use std::{collections::BTreeMap, time::Duration};
 
 use letterbox_common::form::TokenHash;
-use letterbox_database::{Database, DatabaseError, statements};
-use tokio_postgres::Row;
+use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 
-use super::{
-    live_form::{LiveForm, LiveRelease},
-    subject::Subject,
-};
+use super::{live_form::LiveForm, subject::Subject};
 use letterbox_common::batcher::LookUp;
 use letterbox_common::process::client_address::ClientAddress;
 
@@ -29,7 +25,7 @@ WITH asked AS MATERIALIZED (
     LEFT JOIN live_form_links l
         ON l.token_sha256 = asked.token_sha256 AND (l.is_open OR asked.closed_too)
 )
-SELECT is_open, workspace_id, workflow_id, release_id, least_seconds, form, client_next_in,
+SELECT is_open, workspace, workflow, release, least_seconds, definition, client_next_in,
        token_next_in
 FROM ROWS FROM (
     unnest(ARRAY(SELECT is_open FROM asked ORDER BY ordinal),
@@ -41,7 +37,7 @@ FROM ROWS FROM (
     count_requests($1::bytea[], $2::int[],
         ARRAY(SELECT client FROM asked ORDER BY ordinal),
         ARRAY(SELECT CASE WHEN is_open THEN token END FROM asked ORDER BY ordinal))
-) AS admitted (is_open, workspace_id, workflow_id, release_id, least_seconds, form,
+) AS admitted (is_open, workspace, workflow, release, least_seconds, definition,
                client_next_in, token_next_in)";
 }
 
@@ -85,14 +81,17 @@ impl Admittance {
 }
 
 /// The answer to one request, which has counted if neither limit refuses it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, FromRow)]
 pub(super) struct Admitted {
     pub(super) is_open: bool,
     /// The form of a live token; `None` for a request that only finds.
+    #[row(from = form)]
     pub(super) form: Option<LiveForm>,
     /// When the limit of the client would let it pass, if it does not now.
+    #[row(with = next_in)]
     pub(super) client_next_in: Option<Duration>,
     /// When the limit of the token would let it pass, if it does not now.
+    #[row(with = next_in)]
     pub(super) token_next_in: Option<Duration>,
 }
 
@@ -131,9 +130,8 @@ impl LookUp for Requests {
             .collect();
         let closed_too = requests.iter().map(|request| request.closed_too());
         let closed_too: Vec<bool> = closed_too.collect();
-        let rows = self
-            .database
-            .query(
+        self.database
+            .fetch_all(
                 &ADMIT,
                 &[
                     /* $1 key */ &keys,
@@ -144,35 +142,16 @@ impl LookUp for Requests {
                     /* $6 closed_too */ &closed_too,
                 ],
             )
-            .await?;
-        rows.iter().map(|row| Ok(decode(row)?)).collect()
+            .await
     }
 }
 
-fn decode(row: &Row) -> Result<Admitted, tokio_postgres::Error> {
-    let next_in = |column| -> Result<_, tokio_postgres::Error> {
-        let seconds: Option<f64> = row.try_get(column)?;
-        // Negative only if the server's clock was set back meanwhile.
-        let next_in = seconds.map(Duration::try_from_secs_f64);
-        Ok(next_in.map(Result::unwrap_or_default))
-    };
-    let definition: Option<String> = row.try_get("form")?;
-    let form = match definition {
-        Some(definition) => Some(LiveForm {
-            release: LiveRelease {
-                workspace: row.try_get("workspace_id")?,
-                workflow: row.try_get("workflow_id")?,
-                release: row.try_get("release_id")?,
-            },
-            definition,
-            least_seconds: row.try_get("least_seconds")?,
-        }),
-        None => None,
-    };
-    Ok(Admitted {
-        is_open: row.try_get("is_open")?,
-        form,
-        client_next_in: next_in("client_next_in")?,
-        token_next_in: next_in("token_next_in")?,
-    })
+fn form(row: &Row) -> Result<Option<LiveForm>, RowError> {
+    let definition: Option<&str> = row.try_get("definition")?;
+    definition.map(|_| LiveForm::from_row(row)).transpose()
+}
+
+fn next_in(seconds: Option<f64>) -> Option<Duration> {
+    // Negative only if the server's clock was set back meanwhile.
+    seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use letterbox_database::{
-    from_row,
+    FromRow,
     health::{ALLOW_WRITES, LEAVE_STANDBY},
     migrations, statements,
 };
@@ -88,6 +88,7 @@ WHERE NOT EXISTS (SELECT FROM json_array_elements(latest.policy -> 'rules') AS r
 ORDER BY w.name LIMIT 20";
 }
 
+#[derive(FromRow)]
 struct Durability {
     is_standby: bool,
     is_read_only: bool,
@@ -98,16 +99,7 @@ struct Durability {
     clock: Timestamp,
 }
 
-from_row!(Durability {
-    is_standby,
-    is_read_only,
-    fsync,
-    full_page_writes,
-    synchronous_commit,
-    version,
-    clock
-});
-
+#[derive(FromRow)]
 struct Sessions {
     used: i64,
     most: i32,
@@ -116,44 +108,29 @@ struct Sessions {
     sees_sessions: bool,
 }
 
-from_row!(Sessions {
-    used,
-    most,
-    open_seconds,
-    prepared,
-    sees_sessions
-});
-
+#[derive(FromRow)]
 struct MightyLogin {
     login: String,
     /// What PostgreSQL calls a right that no process needs.
     attribute: Option<String>,
 }
 
-from_row!(MightyLogin { login, attribute });
-
+#[derive(FromRow)]
 struct Differing {
     name: String,
     values: String,
 }
 
-from_row!(Differing { name, values });
-
+#[derive(FromRow)]
 struct Told {
     pools: i64,
     is_unproxied: bool,
 }
 
-from_row!(Told {
-    pools,
-    is_unproxied
-});
-
+#[derive(FromRow)]
 struct WaitingPolicy {
     name: String,
 }
-
-from_row!(WaitingPolicy { name });
 
 impl Operator {
     pub(super) async fn examine_database(&self) -> Result<Vec<Finding>, OperatorError> {

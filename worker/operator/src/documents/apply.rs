@@ -111,9 +111,6 @@ impl Applied {
 
 impl Operator {
     /// Says what [`Self::apply`] would do. Nothing is stored.
-    ///
-    /// # Errors
-    /// When something can't be brought about.
     pub async fn plan(
         &self,
         keys: &dyn Seal,

@@ -1,87 +1,31 @@
 //! Writes what there is as documents, and everything that they can say.
 
-use letterbox_common::{ids::WorkspaceId, states::WorkflowState};
-use letterbox_database::{from_row, statements};
-use serde_json::Value;
+use letterbox_common::ids::WorkspaceId;
+use letterbox_database::statements;
 
-use super::{
-    Document, MemberDocument, PolicyDocument, SameBy, SubscriptionDocument, WebhookDocument,
-    WorkflowDocument, WorkspaceDocument,
-};
-use crate::{Operator, OperatorError, Reason, json, optional_json};
+use super::{Document, MemberDocument, PolicyDocument, SubscriptionDocument};
+use crate::{Operator, OperatorError, Reason};
 
 statements! {
     /// The settings of a workspace.
     EXPORT_WORKSPACE = export_workspace "
-SELECT name, run_allowance, retry_attempts, retry_first_milliseconds, keep_answers,
-    is_searchable, notify_by_email
+SELECT name, run_allowance, retry_attempts, retry_first_milliseconds,
+    keep_answers AS keeps_answers, is_searchable, notify_by_email AS notifies_by_email
 FROM workspaces WHERE workspace_id = $1";
 
     /// The workflows of a workspace that are not deleted.
     EXPORT_WORKFLOWS = export_workflows "
-SELECT f.name, u.email, f.state, coalesce(f.draft, '{}') AS definition
+SELECT f.name, u.email AS owner, f.state, coalesce(f.draft, '{}') AS definition
 FROM workflows f JOIN users u ON u.user_id = f.owner_id
 WHERE f.workspace_id = $1 AND f.state <> 'deleted' ORDER BY f.name, f.workflow_id";
 
     /// The webhooks of a workspace that are neither deleted nor replaced.
     EXPORT_WEBHOOKS = export_webhooks "
-SELECT name, scheme, scheme_rules, allow_from, coalesce(kept_headers, '{}') AS kept_headers,
-    same_by_id
+SELECT name, scheme, scheme_rules AS rules, allow_from,
+    coalesce(kept_headers, '{}') AS keep_headers, same_by_id AS same_by
 FROM webhooks WHERE workspace_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
 ORDER BY name, webhook_id";
 }
-
-struct Settings {
-    name: String,
-    run_allowance: Option<i32>,
-    retry_attempts: Option<i32>,
-    retry_first_milliseconds: Option<i32>,
-    keep_answers: bool,
-    is_searchable: bool,
-    notify_by_email: bool,
-}
-
-from_row!(Settings {
-    name,
-    run_allowance,
-    retry_attempts,
-    retry_first_milliseconds,
-    keep_answers,
-    is_searchable,
-    notify_by_email
-});
-
-struct Workflow {
-    name: String,
-    email: String,
-    state: WorkflowState,
-    definition: Value,
-}
-
-from_row!(Workflow {
-    name,
-    email,
-    state,
-    definition: json
-});
-
-struct Webhook {
-    name: String,
-    scheme: String,
-    scheme_rules: Option<Value>,
-    allow_from: Option<String>,
-    kept_headers: Vec<String>,
-    same_by_id: bool,
-}
-
-from_row!(Webhook {
-    name,
-    scheme,
-    scheme_rules: optional_json,
-    allow_from,
-    kept_headers,
-    same_by_id
-});
 
 impl Operator {
     /// Writes a workspace as documents: the same that, applied to it, change nothing. What is not
@@ -112,16 +56,8 @@ impl Operator {
             .database
             .fetch_optional(&EXPORT_WORKSPACE, &[&workspace])
             .await?;
-        let settings: Settings = settings.ok_or(Reason::NotFound("workspace"))?;
-        let mut documents = vec![Document::Workspace(WorkspaceDocument {
-            name: settings.name,
-            run_allowance: Some(settings.run_allowance.map(i32::unsigned_abs)),
-            retry_attempts: Some(settings.retry_attempts),
-            retry_first_milliseconds: Some(settings.retry_first_milliseconds),
-            keeps_answers: Some(settings.keep_answers),
-            is_searchable: Some(settings.is_searchable),
-            notifies_by_email: Some(settings.notify_by_email),
-        })];
+        let settings = settings.ok_or(Reason::NotFound("workspace"))?;
+        let mut documents = vec![Document::Workspace(settings)];
         for member in self.members(workspace).await? {
             documents.push(Document::Member(MemberDocument {
                 email: member.email,
@@ -132,38 +68,16 @@ impl Operator {
         }
         let policy = self.policy(workspace).await?.policy;
         documents.push(Document::Policy(PolicyDocument { policy }));
-        let workflows: Vec<Workflow> = self
+        let workflows = self
             .database
             .fetch_all(&EXPORT_WORKFLOWS, &[&workspace])
             .await?;
-        for workflow in workflows {
-            documents.push(Document::Workflow(WorkflowDocument {
-                name: workflow.name,
-                owner: workflow.email,
-                state: workflow.state,
-                definition: workflow.definition,
-            }));
-        }
-        let webhooks: Vec<Webhook> = self
+        documents.extend(workflows.into_iter().map(Document::Workflow));
+        let webhooks = self
             .database
             .fetch_all(&EXPORT_WEBHOOKS, &[&workspace])
             .await?;
-        for webhook in webhooks {
-            let same_by = if webhook.same_by_id {
-                SameBy::Id
-            } else {
-                SameBy::Body
-            };
-            documents.push(Document::Webhook(WebhookDocument {
-                name: webhook.name,
-                scheme: Some(webhook.scheme),
-                rules: webhook.scheme_rules,
-                allow_from: Some(webhook.allow_from),
-                keep_headers: Some(webhook.kept_headers),
-                same_by: Some(same_by),
-                secret: None,
-            }));
-        }
+        documents.extend(webhooks.into_iter().map(Document::Webhook));
         for subscription in self.subscriptions(workspace).await? {
             documents.push(Document::Subscription(SubscriptionDocument {
                 queue: subscription.queue,

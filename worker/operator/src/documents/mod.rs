@@ -18,7 +18,9 @@ use serde_json::{Map, Value};
 
 pub use self::apply::{Applied, MadeWebhook, Secrets, Set, Step, Verb};
 
-use letterbox_database::Statement;
+use letterbox_database::{FromRow, Statement};
+
+use crate::{json, optional_json};
 
 /// The JSON Schema of documents.
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
@@ -45,7 +47,7 @@ pub enum Document {
 }
 
 /// The limits and the settings of a workspace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, FromRow, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceDocument {
     /// For people; of one workspace only, or it could not be found by it.
@@ -56,6 +58,7 @@ pub struct WorkspaceDocument {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "given"
     )]
+    #[row(with = allowance)]
     pub run_allowance: Option<Option<u32>>,
     /// Attempts at one action; `null` is the workers' setting.
     #[serde(
@@ -63,6 +66,7 @@ pub struct WorkspaceDocument {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "given"
     )]
+    #[row(with = Some)]
     pub retry_attempts: Option<Option<i32>>,
     /// Pause before the second attempt; `null` is the workers' setting.
     #[serde(
@@ -70,6 +74,7 @@ pub struct WorkspaceDocument {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "given"
     )]
+    #[row(with = Some)]
     pub retry_first_milliseconds: Option<Option<i32>>,
     /// Whether answers of accounts are kept after a run has succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +112,7 @@ pub struct PolicyDocument {
 }
 
 /// A workflow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowDocument {
     /// Of one workflow of the workspace that is not deleted.
@@ -117,11 +122,12 @@ pub struct WorkflowDocument {
     /// `draft`, `deployed` or `paused`.
     pub state: WorkflowState,
     /// As `workflow deploy` takes it.
+    #[row(with = json)]
     pub definition: Value,
 }
 
 /// A webhook.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookDocument {
     /// Of one webhook of the workspace that is neither deleted nor replaced.
@@ -131,6 +137,7 @@ pub struct WebhookDocument {
     pub scheme: Option<String>,
     /// The rules of a custom scheme.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(with = optional_json)]
     pub rules: Option<Value>,
     /// Networks that may send; `null` is from everywhere.
     #[serde(
@@ -138,15 +145,18 @@ pub struct WebhookDocument {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "given"
     )]
+    #[row(with = Some)]
     pub allow_from: Option<Option<String>>,
     /// Headers that are kept besides those of the scheme.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_headers: Option<Vec<String>>,
     /// What makes two deliveries one; `body` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(with = SameBy::stored)]
     pub same_by: Option<SameBy>,
     /// Where a new webhook's secret is; without it, one is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(default)]
     pub secret: Option<SecretFrom>,
 }
 
@@ -158,6 +168,12 @@ pub enum SameBy {
     Body,
     /// The id that the sender has given and signed.
     Id,
+}
+
+impl SameBy {
+    fn stored(is_by_id: bool) -> Option<Self> {
+        Some(if is_by_id { Self::Id } else { Self::Body })
+    }
 }
 
 /// Where a secret is.
@@ -195,6 +211,10 @@ pub struct SubscriptionDocument {
     /// Whether it is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_paused: Option<bool>,
+}
+
+fn allowance(stored: Option<i32>) -> Option<Option<u32>> {
+    Some(stored.map(i32::unsigned_abs))
 }
 
 /// Tells a member that is `null` from one that is missing.

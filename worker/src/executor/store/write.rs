@@ -229,17 +229,17 @@ impl Work for WriteSteps<'_> {
         statements.extend(changes.first().map(|_| record_changes(&changes)));
         statements.extend(self.questions());
         statements.extend(self.runs());
-        let results = transaction.pipeline(&statements).await?;
-        let mut results = results.iter().map(Vec::as_slice);
-        let held = held(results.next().unwrap_or_default())?;
-
+        let mut results = transaction.pipeline(&statements).await?.into_iter();
+        let missing = || DatabaseError::rolled_back(HOLD_RUNS.name);
+        let mut next = || results.next().ok_or_else(missing);
+        let held = held(&next()?)?;
         if !answers.is_empty() {
-            let counted = runs_of(results.next().unwrap_or_default())?;
+            let counted = runs_of(&next()?)?;
             self.wake_late(transaction, &held, &counted).await?;
         }
         let mut outdated = HashSet::new();
         if !changes.is_empty() {
-            let recorded = runs_of(results.next().unwrap_or_default())?;
+            let recorded = runs_of(&next()?)?;
             let runs = changes.iter().map(|row| row.turn.key());
             outdated.extend(runs.filter(|run| !recorded.contains(run)));
             self.end_changed(transaction, &outdated).await?;

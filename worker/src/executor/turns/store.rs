@@ -205,11 +205,10 @@ pub(super) async fn see(
             .bind(/* $3 most */ max_lanes as i32),
     ];
     let mut results = transaction.pipeline(&statements).await?.into_iter().skip(1);
-    let mut next = || results.next().unwrap_or_default();
-    let (hold, others, due, lanes) = (next(), next(), next(), next());
-    let hold = hold
-        .first()
-        .ok_or_else(|| DatabaseError::rolled_back(HELD.name))?;
+    let missing = || DatabaseError::rolled_back(HELD.name);
+    let mut next = || results.next().ok_or_else(missing);
+    let (hold, others, due, lanes) = (next()?, next()?, next()?, next()?);
+    let hold = hold.first().ok_or_else(missing)?;
     let held: Vec<WorkspaceId> = hold.try_get("held")?;
     let of: Vec<WorkspaceId> = hold.try_get("waiting_workspaces")?;
     let waiting: Vec<AccountId> = hold.try_get("waiting")?;

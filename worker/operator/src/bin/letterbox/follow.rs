@@ -15,9 +15,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Prints the newest `limit`, oldest first, and goes on until standard output is closed. `read`
 /// gives the newest ones first; `known` tells one from another and gives its state; ids sort by
 /// time.
-///
-/// # Errors
-/// When the list can't be read.
 pub(crate) async fn follow<T: Serialize, Id: Copy + Eq + Hash + Ord, State: Eq>(
     limit: u32,
     json: bool,

@@ -69,9 +69,6 @@ impl Signing {
     }
 
     /// Reads the secret and the rules.
-    ///
-    /// # Errors
-    /// When a file can't be read, or what it holds can't be used.
     pub(crate) fn signer(&self) -> Result<Signer, Failure> {
         let rules = self.rules.as_deref().map(file::read_text).transpose()?;
         let rules = rules_of(self.scheme, rules.as_deref()).map_err(OperatorError::from)?;

@@ -205,7 +205,7 @@ mod tests {
         let input = serde_json::json!({"message": text, text: 1, format!("{text} again"): text});
         let request = serde_json::json!({"method": "POST", "url": "https://x", "body": text,
             text: text, format!("{text} again"): 1});
-        let input = Submission::stored(input.to_string().as_bytes());
+        let input = Submission::stored(Some(input.to_string().as_bytes()));
         for lines in [submitted(input.as_ref()), whole_request(Some(&request))] {
             let shown = lines.join("\n");
             let outside = |line: &&str| !line.starts_with("    ");

@@ -105,9 +105,6 @@ impl Transcript {
     }
 
     /// Adds an answer of the model; returns the tool calls that it asks for.
-    ///
-    /// # Errors
-    /// When the answer can't be understood.
     pub(super) fn add_answer(
         &mut self,
         outcome: &PartOutcome<'_>,

@@ -114,9 +114,6 @@ impl Source {
     }
 
     /// Reads again what does not come by itself.
-    ///
-    /// # Errors
-    /// When the file can't be read.
     pub(super) fn look_again(&self, came_out: &CameOut) -> Result<(), Failure> {
         if let Self::File(path) = self {
             let bytes = file::read(path)?;

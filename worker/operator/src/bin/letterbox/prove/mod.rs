@@ -34,22 +34,8 @@ pub(crate) struct ProveCommand {
     url: Url,
     #[command(flatten)]
     signing: Signing,
-    /// Events in a second
-    #[arg(long, value_name = "N", default_value_t = 100,
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    rate: u32,
-    /// How long to send
-    #[arg(long, value_name = "S", default_value_t = 30,
-          value_parser = clap::value_parser!(u32).range(1..=7_200))]
-    seconds: u32,
-    /// Requests under way at once
-    #[arg(long, value_name = "N", default_value_t = 32,
-          value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    concurrency: u32,
-    /// How often an event is sent that is not acknowledged
-    #[arg(long, value_name = "N", default_value_t = 9,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
-    tries: u32,
+    #[command(flatten)]
+    pace: Pace,
     /// A command that does harm, for the shell; it may mend it as well
     #[arg(long, value_name = "CMD")]
     fault: Option<String>,
@@ -94,17 +80,11 @@ pub(crate) async fn run(command: ProveCommand) -> Result<Output, Failure> {
     let came_out = CameOut::of(&numbers, command.same_by_id);
     let from = command.came_out;
     let source = Source::open(from.listen, from.queue, from.file, &came_out).await?;
-    let pace = Pace {
-        rate: command.rate,
-        seconds: command.seconds,
-        concurrency: command.concurrency,
-        tries: command.tries,
-    };
     let every = Duration::from_secs(command.fault_seconds.into());
     let mut faults = Faults::default();
     let stop = CancellationToken::new();
     let sending = async {
-        let sent = sending::send_all(&command.url, &signer, &numbers, pace).await;
+        let sent = sending::send_all(&command.url, &signer, &numbers, command.pace).await;
         stop.cancel();
         sent
     };

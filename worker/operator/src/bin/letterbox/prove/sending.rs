@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -21,12 +22,24 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// How fast, how long, and how often again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Args, Clone, Copy)]
 pub(super) struct Pace {
-    pub(super) rate: u32,
-    pub(super) seconds: u32,
-    pub(super) concurrency: u32,
-    pub(super) tries: u32,
+    /// Events in a second
+    #[arg(long, value_name = "N", default_value_t = 100,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// How long to send
+    #[arg(long, value_name = "S", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=7_200))]
+    seconds: u32,
+    /// Requests under way at once
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    concurrency: u32,
+    /// How often an event is sent that is not acknowledged
+    #[arg(long, value_name = "N", default_value_t = 9,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    tries: u32,
 }
 
 /// What was sent.
@@ -62,9 +75,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Sends everything, and waits for the last answer.
-///
-/// # Errors
-/// When there is no HTTP client to be had.
 pub(super) async fn send_all(
     url: &Url,
     signer: &Signer,
