@@ -260,7 +260,7 @@ impl Operator {
             input: run.input.clone(),
             steered_through: steered_through.collect(),
             is_open: row.state == ApprovalState::Pending && has_time,
-            may_answer: self.database.fetch_all(&MAY_ANSWER, &[&id]).await?,
+            may_answer: self.fetch_all(&MAY_ANSWER, &[&id]).await?,
             row,
         })
     }
@@ -293,7 +293,6 @@ impl Operator {
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
         let answered = self
-            .database
             .fetch_optional(&ANSWER_APPROVAL, &[&approval, &by, &answer])
             .await?;
         if let Some(answered) = answered {

@@ -108,11 +108,9 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<Document>, OperatorError> {
-        let settings = self
-            .database
-            .fetch_optional(&EXPORT_WORKSPACE, &[&workspace])
+        let settings: Settings = self
+            .find(&EXPORT_WORKSPACE, &[&workspace], "workspace")
             .await?;
-        let settings: Settings = settings.ok_or(Reason::NotFound("workspace"))?;
         let mut documents = vec![Document::Workspace(WorkspaceDocument {
             name: settings.name,
             run_allowance: Some(settings.run_allowance.map(i32::unsigned_abs)),
@@ -132,10 +130,7 @@ impl Operator {
         }
         let policy = self.policy(workspace).await?.policy;
         documents.push(Document::Policy(PolicyDocument { policy }));
-        let workflows: Vec<Workflow> = self
-            .database
-            .fetch_all(&EXPORT_WORKFLOWS, &[&workspace])
-            .await?;
+        let workflows: Vec<Workflow> = self.fetch_all(&EXPORT_WORKFLOWS, &[&workspace]).await?;
         for workflow in workflows {
             documents.push(Document::Workflow(WorkflowDocument {
                 name: workflow.name,
@@ -144,10 +139,7 @@ impl Operator {
                 definition: workflow.definition,
             }));
         }
-        let webhooks: Vec<Webhook> = self
-            .database
-            .fetch_all(&EXPORT_WEBHOOKS, &[&workspace])
-            .await?;
+        let webhooks: Vec<Webhook> = self.fetch_all(&EXPORT_WEBHOOKS, &[&workspace]).await?;
         for webhook in webhooks {
             let same_by = if webhook.same_by_id {
                 SameBy::Id
