@@ -236,64 +236,10 @@ $$;
 COMMENT ON FUNCTION stop_search IS
     'Removes the next `most` runs after the given one, null for the first, from the search; '
     'returns the last of them, null when there are no more';
--- What letterbox check finds and mends. None of it can happen while the program is right.
 
-CREATE FUNCTION stray_runs()
-    RETURNS TABLE (workspace_id uuid, run_id uuid, is_cancelled boolean, created_at timestamptz)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT r.workspace_id, r.run_id, r.cancel_reason IS NOT NULL, r.created_at
-    FROM runs r
-    JOIN workflows w ON w.workspace_id = r.workspace_id AND w.workflow_id = r.workflow_id
-        AND w.state <> 'deleted'
-    WHERE r.state IN ('queued', 'running', 'waiting_approval')
-      AND NOT EXISTS (SELECT FROM active_runs a
-                      WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id)
-$$;
-COMMENT ON FUNCTION stray_runs IS
-    'Runs that are not over and that no worker can take. Those of deleted workflows are left out: '
-    'their workspace may be being emptied';
-
-CREATE FUNCTION take_up_stray_runs() RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    WITH taken_up AS (
-        INSERT INTO active_runs (workspace_id, run_id, is_cancelled)
-        SELECT workspace_id, run_id, is_cancelled FROM stray_runs()
-        ON CONFLICT DO NOTHING RETURNING 1
-    )
-    SELECT count(*) FROM taken_up
-$$;
-COMMENT ON FUNCTION take_up_stray_runs IS 'Lets workers take stray runs; the number of them';
-
-CREATE FUNCTION let_finished_runs_go() RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    WITH let_go AS (
-        DELETE FROM active_runs a USING runs r
-        WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.finished_at IS NOT NULL
-        RETURNING 1
-    )
-    SELECT count(*) FROM let_go
-$$;
-COMMENT ON FUNCTION let_finished_runs_go IS
-    'Keeps workers from taking runs that are over; the number of them';
-
-CREATE FUNCTION withdraw_idle_questions() RETURNS bigint
-    LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    WITH withdrawn AS (
-        UPDATE approvals q SET state = 'withdrawn', decided_at = clock_timestamp() FROM runs r
-        WHERE r.workspace_id = q.workspace_id AND r.run_id = q.run_id AND q.state = 'pending'
-          AND r.finished_at IS NOT NULL
-        RETURNING 1
-    )
-    SELECT count(*) FROM withdrawn
-$$;
-COMMENT ON FUNCTION withdraw_idle_questions IS
-    'Withdraws questions about runs that are over; the number of them';
-
-REVOKE EXECUTE ON FUNCTION stray_runs, take_up_stray_runs, let_finished_runs_go,
-    withdraw_idle_questions, cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
+REVOKE EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
     empty_workspace, stop_search FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION stray_runs, take_up_stray_runs, let_finished_runs_go,
-    withdraw_idle_questions, cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
+GRANT EXECUTE ON FUNCTION cancel_run, retry_run, hurry_runs, release_hold, close_workspace,
     empty_workspace, stop_search TO letterbox_operator;
 
 -- What gateways and workers say of themselves, for `letterbox status`.

@@ -273,11 +273,9 @@ impl Operator {
             base_url: &found.base_url,
         };
         let sealed = keys.seal(place, credential.expose())?;
-        let rotated = self
-            .database
-            .fetch_optional(&ROTATE_ACCOUNT, &[&found.workspace_id, &account, &sealed])
-            .await?;
-        rotated.ok_or(Reason::GetsTokens.into())
+        self.fetch_optional(&ROTATE_ACCOUNT, &[&found.workspace_id, &account, &sealed])
+            .await?
+            .ok_or(Reason::GetsTokens.into())
     }
 
     /// A connected account.
@@ -285,19 +283,18 @@ impl Operator {
         &self,
         account: AccountId,
     ) -> Result<AccountRow, OperatorError> {
-        let found = self.database.fetch_optional(&ACCOUNT, &[&account]).await?;
-        found.ok_or(Reason::NotFound("connected account").into())
+        self.find(&ACCOUNT, &[&account], "connected account").await
     }
 
     /// Lists the accounts of a workspace, disconnected ones included.
     pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(self.database.fetch_all(&ACCOUNTS, &[&workspace]).await?)
+        self.fetch_all(&ACCOUNTS, &[&workspace]).await
     }
 
     /// Lists the accounts that wait for their owners to connect them, and with them their runs.
     pub async fn waiting_accounts(&self) -> Result<Vec<AccountRow>, OperatorError> {
-        Ok(self.database.fetch_all(&WAITING_ACCOUNTS, &[]).await?)
+        self.fetch_all(&WAITING_ACCOUNTS, &[]).await
     }
 
     /// Lists which deployed workflows of a workspace call which accounts.
@@ -327,10 +324,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<LastAnswer>, OperatorError> {
-        Ok(self
-            .database
-            .fetch_all(&LAST_ANSWERS, &[&workspace])
-            .await?)
+        self.fetch_all(&LAST_ANSWERS, &[&workspace]).await
     }
 
     /// Disconnects an account: from now on no action uses it.
@@ -342,10 +336,11 @@ impl Operator {
         account: AccountId,
     ) -> Result<AccountRow, OperatorError> {
         let workspace = self.connected_account(account).await?.workspace_id;
-        let disconnected = self
-            .database
-            .fetch_optional(&DISCONNECT_ACCOUNT, &[&workspace, &account])
-            .await?;
-        disconnected.ok_or(Reason::NotFound("connected account").into())
+        self.find(
+            &DISCONNECT_ACCOUNT,
+            &[&workspace, &account],
+            "connected account",
+        )
+        .await
     }
 }

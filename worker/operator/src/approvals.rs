@@ -232,7 +232,7 @@ impl Operator {
         });
         detail.steered_through = steered_through.collect();
         detail.input = run.input;
-        detail.may_answer = self.database.fetch_all(&MAY_ANSWER, &[&id]).await?;
+        detail.may_answer = self.fetch_all(&MAY_ANSWER, &[&id]).await?;
         Ok(detail)
     }
 
@@ -264,7 +264,6 @@ impl Operator {
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
         let answered = self
-            .database
             .fetch_optional(&ANSWER_APPROVAL, &[&approval, &by, &answer])
             .await?;
         if let Some(answered) = answered {

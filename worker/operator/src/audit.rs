@@ -77,20 +77,17 @@ impl Operator {
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, OperatorError> {
-        let entries = self
-            .database
-            .fetch_all(
-                &AUDIT,
-                &[
-                    /* $1 workspace_id */ &filter.workspace,
-                    /* $2 subject_id */ &filter.subject,
-                    /* $3 since */ &filter.since,
-                    /* $4 before */ &filter.before,
-                    /* $5 limit */ &i64::from(limit),
-                ],
-            )
-            .await?;
-        Ok(entries)
+        self.fetch_all(
+            &AUDIT,
+            &[
+                /* $1 workspace_id */ &filter.workspace,
+                /* $2 subject_id */ &filter.subject,
+                /* $3 since */ &filter.since,
+                /* $4 before */ &filter.before,
+                /* $5 limit */ &i64::from(limit),
+            ],
+        )
+        .await
     }
 
     /// Writes down an order that changes no table: `subject` is what it is about, `ordered` its
@@ -100,9 +97,7 @@ impl Operator {
         subject: &str,
         ordered: &Value,
     ) -> Result<(), OperatorError> {
-        self.database
-            .execute(&NOTE_ORDER, &[&subject, ordered])
-            .await?;
+        self.execute(&NOTE_ORDER, &[&subject, ordered]).await?;
         Ok(())
     }
 }

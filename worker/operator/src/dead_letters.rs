@@ -21,7 +21,6 @@ const MAX_MEANT: usize = 10;
 /// Letters that were taken and left are put back after this time: the broker wants each settled
 /// within half an hour.
 const MAX_HELD: Duration = Duration::from_secs(20 * 60);
-const SEE_UNCLAIMED: &str = "it has no claim, see --unclaimed";
 
 /// Which dead letters an order is about.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -235,7 +234,9 @@ impl Operator {
     }
 
     /// Publishes the dead letters again that a filter lets through, the oldest first, at most
-    /// `rate` in each second. Leaves those without a claim: they would come back.
+    /// `rate` in each second. Leaves those without a claim: they would come back. With `unclaimed`,
+    /// it claims those, and leaves the others: after the database was restored to an earlier state,
+    /// when it is known that no stranger could publish.
     ///
     /// # Errors
     /// When a server fails. What was redriven until then stays so; to repeat the order is safe.
@@ -245,15 +246,20 @@ impl Operator {
         broker: &BrokerTarget,
         filter: &DeadLetterFilter,
         rate: Option<u32>,
+        unclaimed: bool,
     ) -> Result<Redriven, OperatorError> {
-        let ordered = json!({ "redrive": filter });
+        let mut ordered = json!({ "redrive": filter });
+        if unclaimed {
+            ordered["unclaimed"] = true.into();
+        }
         self.note_order("dead_letters", &ordered).await?;
         let judge = async |letter: &DeadLetter| {
-            let is_unclaimed = letter.reason.starts_with(UNCLAIMED);
-            Ok(if is_unclaimed {
-                Err(SEE_UNCLAIMED)
-            } else {
-                Ok(())
+            Ok(match (unclaimed, letter.reason.starts_with(UNCLAIMED)) {
+                (false, false) => Ok(()),
+                (false, true) => Err("it has no claim, see --unclaimed"),
+                (true, false) => Err("it was claimed, leave out --unclaimed"),
+                (true, true) if self.claim(letter).await? => Ok(()),
+                (true, true) => Err("it can't be claimed, or its sender has sent it again"),
             })
         };
         redrive(broker, filter, rate, judge).await
@@ -291,29 +297,6 @@ impl Operator {
         let left = letters.held();
         letters.close().await;
         Ok(Discarded { discarded, left })
-    }
-
-    /// Claims those dead letters without a claim that a filter lets through, and publishes them
-    /// again: after the database was restored to an earlier state, when it is known that no
-    /// stranger could publish.
-    pub async fn redrive_unclaimed(
-        &self,
-        broker: &BrokerTarget,
-        filter: &DeadLetterFilter,
-        rate: Option<u32>,
-    ) -> Result<Redriven, OperatorError> {
-        let ordered = json!({ "redrive": filter, "unclaimed": true });
-        self.note_order("dead_letters", &ordered).await?;
-        let judge = async |letter: &DeadLetter| {
-            Ok(if !letter.reason.starts_with(UNCLAIMED) {
-                Err("it was claimed, leave out --unclaimed")
-            } else if self.claim(letter).await? {
-                Ok(())
-            } else {
-                Err("it can't be claimed, or its sender has sent it again")
-            })
-        };
-        redrive(broker, filter, rate, judge).await
     }
 }
 

@@ -50,11 +50,14 @@ ORDER BY f.name, f.workflow_id";
 }
 
 /// When a link closes by itself; the default is never.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
 pub struct Closing {
-    /// From then on it takes nothing new.
+    /// Take nothing new from a time on, such as 2026-01-31T08:00:00Z
+    #[arg(long = "closes-at", value_name = "TIME")]
     pub at: Option<Timestamp>,
-    /// After so many submissions, from 1, it takes nothing new.
+    /// Take nothing new after so many submissions
+    #[arg(long = "max-answers", value_name = "N",
+          value_parser = clap::value_parser!(i32).range(1..))]
     pub after_answers: Option<i32>,
 }
 
@@ -177,11 +180,8 @@ impl Operator {
     /// Ends the live link of a workflow, which stays deployed.
     pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<LiveLink, OperatorError> {
         let workspace = self.home(workflow).await?;
-        let ended = self
-            .database
-            .fetch_optional(&END_FORM_LINK, &[&workspace, &workflow])
-            .await?;
-        ended.ok_or(Reason::NotFound("live form link").into())
+        self.find(&END_FORM_LINK, &[&workspace, &workflow], "live form link")
+            .await
     }
 
     /// Lists live links, which a move would end.
@@ -192,11 +192,8 @@ impl Operator {
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
         };
-        let links = self
-            .database
-            .fetch_all(&LIVE_LINKS, &[&workflow, &workspace, &user])
-            .await?;
-        Ok(links)
+        self.fetch_all(&LIVE_LINKS, &[&workflow, &workspace, &user])
+            .await
     }
 }
 

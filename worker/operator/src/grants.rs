@@ -40,17 +40,11 @@ WITH account AS (
 )
 SELECT * FROM account");
 
-    /// How the accounts of a workspace get their tokens.
+    /// How an account gets its tokens, or all of a workspace.
     GRANTS = grants "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
     error, handed_in
-FROM grants WHERE workspace_id = $1";
-
-    /// How an account gets its tokens.
-    GRANT = grant_of_account "
-SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
-    error, handed_in
-FROM grants WHERE workspace_id = $1 AND account_id = $2";
+FROM grants WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 
     /// Hands in a client secret or a code.
     HAND_IN = hand_in "SELECT hand_in($1, $2, $3, $4, $5) AS is_taken";
@@ -199,7 +193,8 @@ impl Operator {
 
     /// How the accounts of a workspace get their tokens, where they do so by OAuth 2.0.
     pub async fn grants(&self, workspace: WorkspaceId) -> Result<Vec<GrantStatus>, OperatorError> {
-        Ok(self.database.fetch_all(&GRANTS, &[&workspace]).await?)
+        let all = None::<AccountId>;
+        self.fetch_all(&GRANTS, &[&workspace, &all]).await
     }
 
     /// How an account gets its tokens, with the account.
@@ -212,7 +207,7 @@ impl Operator {
     ) -> Result<(AccountRow, GrantStatus), OperatorError> {
         let found = self.connected_account(account).await?;
         let parameters = &[&found.workspace_id as _, &account as _];
-        let grant = self.database.fetch_optional(&GRANT, parameters).await?;
+        let grant = self.fetch_optional(&GRANTS, parameters).await?;
         Ok((found, grant.ok_or(Reason::OtherGrant)?))
     }
 
@@ -267,7 +262,7 @@ impl Operator {
             /* $4 client_secret_sealed */ &secret as _,
             /* $5 grant_sealed */ &code as _,
         ];
-        let (is_taken,): (bool,) = self.database.fetch_one(&HAND_IN, parameters).await?;
+        let (is_taken,): (bool,) = self.fetch_one(&HAND_IN, parameters).await?;
         if !is_taken {
             return Err(Reason::NotFound("connected account").into());
         }

@@ -9,16 +9,16 @@
 mod accounts;
 mod addresses;
 mod approvals;
+mod asking;
 mod audit;
-mod check;
 mod dead_letters;
 mod demo;
-mod doctor;
 mod documents;
 mod error;
 pub mod escape;
 mod form_links;
 mod grants;
+mod health;
 mod lost_claims;
 mod members;
 mod names;
@@ -31,7 +31,6 @@ mod runs;
 mod sealing_keys;
 mod sessions;
 mod signals;
-mod status;
 mod submission;
 mod subscriptions;
 mod users;
@@ -42,7 +41,9 @@ mod workspaces;
 
 use letterbox_common::ids::UserId;
 use letterbox_database::{
-    Database, DatabaseTarget, Role, Statement, connect_once, health, migrations, role_exists,
+    Database, DatabaseTarget, Role, Statement, connect_once,
+    health::{OldSchema, schema_version},
+    migrations, role_exists,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -55,13 +56,16 @@ pub use self::{
     audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
-    doctor::{Finding, Verdict, examine_broker},
     documents::{
         Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, SecretFrom, Secrets, Set, Step, Verb,
     },
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     grants::{GrantStatus, NewGrant},
+    health::{
+        BacklogKind, Behind, Finding, Held, Part, Retrying, Status, Unconnected, Verdict,
+        examine_broker,
+    },
     members::Member,
     names::{Named, NamedId, Noun},
     notices::Notices,
@@ -72,7 +76,6 @@ pub use self::{
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
-    status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
     submission::Submission,
     subscriptions::{NewSubscription, SubscribedTo, SubscriptionRow},
     users::{Subject, User, UserDetail},
@@ -91,8 +94,6 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         grants::STATEMENTS,
         approvals::STATEMENTS,
         audit::STATEMENTS,
-        check::STATEMENTS,
-        doctor::STATEMENTS,
         form_links::STATEMENTS,
         lost_claims::STATEMENTS,
         members::STATEMENTS,
@@ -106,7 +107,6 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         sealing_keys::STATEMENTS,
         sessions::STATEMENTS,
         signals::STATEMENTS,
-        status::STATEMENTS,
         subscriptions::STATEMENTS,
         users::STATEMENTS,
         webhooks::STATEMENTS,
@@ -116,6 +116,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
     nouns
         .into_iter()
         .chain(documents::STATEMENTS)
+        .chain(health::STATEMENTS)
         .flatten()
         .copied()
 }
@@ -220,7 +221,7 @@ impl Operator {
             return Err(Reason::LongReason.into());
         }
         let database = Database::single(target, Role::Operator, PROGRAM)?;
-        match health::schema_version(&database).await {
+        match schema_version(&database).await {
             Ok(version) => check_version(version)?,
             // Before the first migration there is no role to take.
             Err(error) => match role_exists(target, Role::Operator, PROGRAM).await {
@@ -269,7 +270,7 @@ impl Operator {
 fn check_version(version: i32) -> Result<(), OperatorError> {
     let known = migrations::known_version();
     if version < known {
-        return Err(Reason::from(health::OldSchema { version, known }).into());
+        return Err(Reason::from(OldSchema { version, known }).into());
     }
     Ok(())
 }

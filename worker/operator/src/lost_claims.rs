@@ -38,9 +38,8 @@ impl Operator {
         body: &[u8],
     ) -> Result<bool, OperatorError> {
         let (high, low) = delivery.key_hash(body).halves();
-        let claimed = self
-            .database
-            .query_one(
+        let (is_claimed,) = self
+            .fetch_one(
                 &CLAIM_DELIVERY,
                 &[
                     /* $1 workspace_id */ &delivery.workspace,
@@ -50,7 +49,7 @@ impl Operator {
                 ],
             )
             .await?;
-        Ok(claimed.try_get("is_claimed")?)
+        Ok(is_claimed)
     }
 
     async fn claim_submission(&self, submission: &FormSubmission) -> Result<bool, OperatorError> {
@@ -58,9 +57,8 @@ impl Operator {
         let stand_in =
             || KeyHash::of_content(submission.workflow.as_bytes(), submission.run.as_bytes());
         let (high, low) = submission.key.unwrap_or_else(stand_in).halves();
-        let claimed = self
-            .database
-            .query_one(
+        let (is_claimed,) = self
+            .fetch_one(
                 &CLAIM_SUBMISSION,
                 &[
                     /* $1 workspace_id */ &submission.workspace,
@@ -71,6 +69,6 @@ impl Operator {
                 ],
             )
             .await?;
-        Ok(claimed.try_get("is_claimed")?)
+        Ok(is_claimed)
     }
 }

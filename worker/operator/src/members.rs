@@ -116,11 +116,7 @@ impl Operator {
         let missing = Reason::NotFound("workspace or user");
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         // Not by the same statement: whoever sets a member sees the user only then.
-        let member = self
-            .database
-            .fetch_one(&MEMBER, &[&workspace, &user])
-            .await?;
-        Ok(member)
+        self.fetch_one(&MEMBER, &[&workspace, &user]).await
     }
 
     /// Makes whoever has this e-mail address a member, or changes their role. `name` is theirs if
@@ -152,17 +148,14 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
     ) -> Result<Option<MemberRole>, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&ROLE_OF, &[&workspace, &user])
-            .await?;
+        let found = self.fetch_optional(&ROLE_OF, &[&workspace, &user]).await?;
         Ok(found.map(|(role,)| role))
     }
 
     /// Takes the rights of a user in all workspaces and ends their sessions; returns the
     /// memberships.
     pub async fn deactivate_user(&self, user: UserId) -> Result<Vec<Member>, OperatorError> {
-        Ok(self.database.fetch_all(&DEACTIVATE_USER, &[&user]).await?)
+        self.fetch_all(&DEACTIVATE_USER, &[&user]).await
     }
 
     /// Removes a member.
@@ -171,16 +164,14 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
     ) -> Result<Member, OperatorError> {
-        let removed = self
-            .database
-            .fetch_optional(&REMOVE_MEMBER, &[&workspace, &user])
-            .await?;
-        removed.ok_or(Reason::NotAMember.into())
+        self.fetch_optional(&REMOVE_MEMBER, &[&workspace, &user])
+            .await?
+            .ok_or(Reason::NotAMember.into())
     }
 
     /// Lists the members of a workspace.
     pub async fn members(&self, workspace: WorkspaceId) -> Result<Vec<Member>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(self.database.fetch_all(&MEMBERS, &[&workspace]).await?)
+        self.fetch_all(&MEMBERS, &[&workspace]).await
     }
 }

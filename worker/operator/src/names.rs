@@ -206,11 +206,30 @@ impl Operator {
     /// # Errors
     /// When nothing matches, or more than one thing.
     pub async fn id<I: NamedId>(&self, named: &Named<I>) -> Result<I, OperatorError> {
+        self.resolve(None, named).await
+    }
+
+    /// As [`Self::id`], of what need not be named.
+    pub async fn id_of<I: NamedId>(
+        &self,
+        named: Option<&Named<I>>,
+    ) -> Result<Option<I>, OperatorError> {
         self.id_in(None, named).await
     }
 
-    /// As [`Self::id`], of something in this workspace, if one is given.
+    /// As [`Self::id_of`], of something in this workspace, if one is given.
     pub async fn id_in<I: NamedId>(
+        &self,
+        workspace: Option<WorkspaceId>,
+        named: Option<&Named<I>>,
+    ) -> Result<Option<I>, OperatorError> {
+        match named {
+            Some(named) => self.resolve(workspace, named).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn resolve<I: NamedId>(
         &self,
         workspace: Option<WorkspaceId>,
         named: &Named<I>,
@@ -276,19 +295,7 @@ impl Operator {
         let (first, last) = ids.unzip();
         let parameters: [&(dyn ToSql + Sync); 6] =
             [&name, &first, &last, &ending, &workspace, &limit];
-        let found = self.database.fetch_all(noun.statement(), &parameters);
-        Ok(found.await?)
-    }
-
-    /// As [`Self::id`], of what need not be named.
-    pub async fn id_of<I: NamedId>(
-        &self,
-        named: Option<&Named<I>>,
-    ) -> Result<Option<I>, OperatorError> {
-        match named {
-            Some(named) => self.id(named).await.map(Some),
-            None => Ok(None),
-        }
+        self.fetch_all(noun.statement(), &parameters).await
     }
 }
 

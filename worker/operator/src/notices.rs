@@ -37,11 +37,7 @@ pub struct Notices {
 impl Operator {
     /// Says how a workspace is told what waits and what went wrong.
     pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&NOTICES, &[&workspace])
-            .await?;
-        found.ok_or(Reason::NotFound("workspace").into())
+        self.find(&NOTICES, &[&workspace], "workspace").await
     }
 
     /// Sets whether the owners and editors of a workspace are told by e-mail.
@@ -51,7 +47,6 @@ impl Operator {
         is_on: bool,
     ) -> Result<Notices, OperatorError> {
         let set = self
-            .database
             .execute(&NOTIFY_BY_EMAIL, &[&workspace, &is_on])
             .await?;
         self.set_notices(workspace, set, "workspace").await
@@ -65,7 +60,6 @@ impl Operator {
         account: Option<AccountId>,
     ) -> Result<Notices, OperatorError> {
         let set = self
-            .database
             .execute(&NOTIFY_THROUGH, &[&workspace, &account])
             .await?;
         self.set_notices(workspace, set, "connected account").await

@@ -148,8 +148,7 @@ impl Operator {
                 policy: default_policy(),
             }),
             version => {
-                self.database
-                    .fetch_optional(&POLICY_VERSION, &[&workspace, &version])
+                self.fetch_optional(&POLICY_VERSION, &[&workspace, &version])
                     .await?
             }
         };
@@ -164,11 +163,7 @@ impl Operator {
     ) -> Result<Vec<PolicyVersion>, OperatorError> {
         self.need_workspace(workspace).await?;
         let limit = i64::from(limit);
-        let versions = self
-            .database
-            .fetch_all(&POLICY_HISTORY, &[&workspace, &limit])
-            .await?;
-        Ok(versions)
+        self.fetch_all(&POLICY_HISTORY, &[&workspace, &limit]).await
     }
 
     /// Tells what setting a policy would change for the workflows that are deployed now. Sets
@@ -274,11 +269,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<DeployedActions>, OperatorError> {
-        let deployed = self
-            .database
-            .fetch_all(&DEPLOYED_ACTIONS, &[&workspace])
-            .await?;
-        Ok(deployed)
+        self.fetch_all(&DEPLOYED_ACTIONS, &[&workspace]).await
     }
 
     /// `None` if the default policy holds.
@@ -286,7 +277,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Option<PolicyRow>, OperatorError> {
-        Ok(self.database.fetch_optional(&POLICY, &[&workspace]).await?)
+        self.fetch_optional(&POLICY, &[&workspace]).await
     }
 }
 

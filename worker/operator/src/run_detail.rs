@@ -207,13 +207,9 @@ pub struct RunDetail {
 impl Operator {
     /// Gives one run with its input and its actions.
     pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        let found = self.database.fetch_optional(&RUN, &[&id]).await?;
-        let mut run: RunDetail = found.ok_or(Reason::NotFound("run"))?;
+        let mut run: RunDetail = self.find(&RUN, &[&id], "run").await?;
         let workspace = run.row.workspace_id;
-        let actions = self
-            .database
-            .fetch_all(&RUN_ACTIONS, &[&workspace, &id])
-            .await?;
+        let actions = self.fetch_all(&RUN_ACTIONS, &[&workspace, &id]).await?;
         run.actions = actions;
         Ok(run)
     }
@@ -278,11 +274,7 @@ impl Operator {
     }
 
     async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&RUN_WORKSPACE, &[&run])
-            .await?;
-        let (workspace,) = found.ok_or(Reason::NotFound("run"))?;
+        let (workspace,) = self.find(&RUN_WORKSPACE, &[&run], "run").await?;
         Ok(workspace)
     }
 
@@ -292,7 +284,7 @@ impl Operator {
     /// # Errors
     /// When there is no such run, or it is not over.
     pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        match self.database.fetch_optional(&ERASE_RUN, &[&id]).await? {
+        match self.fetch_optional(&ERASE_RUN, &[&id]).await? {
             None => Err(Reason::NotFound("run").into()),
             Some((false,)) => Err(Reason::RunNotOver.into()),
             Some((true,)) => self.run(id).await,

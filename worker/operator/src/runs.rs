@@ -230,25 +230,22 @@ impl Operator {
         let below_id = filter.until.map(before_id).into_iter().chain(before).min();
         let found_by = filter.field.as_ref();
         let found_by = found_by.map(|(key, value)| meant_ids(filter.workspace, key, value));
-        let runs = self
-            .database
-            .fetch_all(
-                &RUNS,
-                &[
-                    /* $1 workspace_id */ &filter.workspace,
-                    /* $2 workflow_id */ &filter.workflow,
-                    /* $3 states */ &states,
-                    /* $4 since, until */ &vec![filter.since, filter.until],
-                    /* $5 request_id */ &filter.request_id,
-                    /* $6 failure */ &filter.failure,
-                    /* $7 since_id */ &filter.since.map(since_id),
-                    /* $8 below_id */ &below_id,
-                    /* $9 found_by */ &found_by,
-                    /* $10 limit */ &i64::from(limit),
-                ],
-            )
-            .await?;
-        Ok(runs)
+        self.fetch_all(
+            &RUNS,
+            &[
+                /* $1 workspace_id */ &filter.workspace,
+                /* $2 workflow_id */ &filter.workflow,
+                /* $3 states */ &states,
+                /* $4 since, until */ &vec![filter.since, filter.until],
+                /* $5 request_id */ &filter.request_id,
+                /* $6 failure */ &filter.failure,
+                /* $7 since_id */ &filter.since.map(since_id),
+                /* $8 below_id */ &below_id,
+                /* $9 found_by */ &found_by,
+                /* $10 limit */ &i64::from(limit),
+            ],
+        )
+        .await
     }
 
     /// Lists the submissions to a workflow, oldest first, at most `limit`; those after a run, and
@@ -261,22 +258,19 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<FormAnswer>, OperatorError> {
         let above_id = since.map(since_id).into_iter().chain(after).max();
-        let answers = self
-            .database
-            .fetch_all(
-                &ANSWERS,
-                &[
-                    /* $1 workspace_id */ &workflow.workspace_id,
-                    /* $2 workflow_id */ &workflow.workflow_id,
-                    /* $3 since */ &since,
-                    /* $4 until */ &until,
-                    /* $5 above_id */ &above_id,
-                    /* $6 below_id */ &until.map(before_id),
-                    /* $7 limit */ &i64::from(limit),
-                ],
-            )
-            .await?;
-        Ok(answers)
+        self.fetch_all(
+            &ANSWERS,
+            &[
+                /* $1 workspace_id */ &workflow.workspace_id,
+                /* $2 workflow_id */ &workflow.workflow_id,
+                /* $3 since */ &since,
+                /* $4 until */ &until,
+                /* $5 above_id */ &above_id,
+                /* $6 below_id */ &until.map(before_id),
+                /* $7 limit */ &i64::from(limit),
+            ],
+        )
+        .await
     }
 
     /// Cancels runs of one workspace. Requests that were sent stay sent. A run that a worker is
@@ -290,11 +284,8 @@ impl Operator {
             Some(reason) => format!("cancelled: {reason}"),
             None => "cancelled".to_owned(),
         };
-        let cancelled = self
-            .database
-            .fetch_all(&CANCEL_RUNS, &[&workspace, &runs, &why])
-            .await?;
-        Ok(cancelled)
+        self.fetch_all(&CANCEL_RUNS, &[&workspace, &runs, &why])
+            .await
     }
 
     /// Lets runs make their next attempt now that wait for it: one of a workspace, those that wait
@@ -324,10 +315,7 @@ impl Operator {
         let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
         let places = (before..).take(runs.len());
         let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();
-        let retried = self
-            .database
-            .fetch_all(&RETRY_RUNS, &[&workspace, &runs, &due_in])
-            .await?;
-        Ok(retried)
+        self.fetch_all(&RETRY_RUNS, &[&workspace, &runs, &due_in])
+            .await
     }
 }

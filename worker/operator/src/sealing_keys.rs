@@ -2,7 +2,7 @@
 //! ring. A table can't be an argument of a statement, so each column has its own two.
 
 use letterbox_common::{
-    ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId},
+    ids::WorkspaceId,
     sealing::{GrantRow, KeyRing, Place, SealedColumn},
 };
 use letterbox_database::{Parameters, Row, RowError, statements};
@@ -108,161 +108,49 @@ impl KeyRings {
     }
 }
 
-/// A sealed value and its row.
-#[derive(Debug, Clone)]
-struct SealedValue {
-    row: SealedRow,
-    value: Vec<u8>,
+/// Where a page of sealed values ends: workspace, id, and in the table whose key has it, a text.
+type SealedKey = (WorkspaceId, Uuid, Option<String>);
+
+fn key_of(column: SealedColumn, row: &Row) -> Result<SealedKey, RowError> {
+    let action = match column {
+        SealedColumn::ActionAnswer => Some(row.try_get("action_id")?),
+        _ => None,
+    };
+    Ok((row.try_get("workspace_id")?, row.try_get("id")?, action))
 }
 
-#[derive(Debug, Clone)]
-enum SealedRow {
-    Webhook {
-        workspace: WorkspaceId,
-        webhook: WebhookId,
-    },
-    Account {
-        workspace: WorkspaceId,
-        account: AccountId,
-        user: UserId,
-        header: String,
-        base_url: String,
-    },
-    Grant {
-        column: SealedColumn,
-        workspace: WorkspaceId,
-        account: AccountId,
-        user: UserId,
-        token_url: String,
-        client_id: String,
-    },
-    Action {
-        workspace: WorkspaceId,
-        run: RunId,
-        action: String,
-    },
-}
-
-/// Where a page of sealed values ends: workspace, id, and in tables whose key has it, a text.
-type SealedKey = (WorkspaceId, Uuid, String);
-
-impl SealedValue {
-    fn decode(column: SealedColumn, row: &Row) -> Result<Self, RowError> {
-        let workspace = row.try_get("workspace_id")?;
-        let place = match column {
-            SealedColumn::WebhookSecret => SealedRow::Webhook {
-                workspace,
-                webhook: row.try_get("id")?,
-            },
-            SealedColumn::AccountCredential => SealedRow::Account {
-                workspace,
-                account: row.try_get("id")?,
-                user: row.try_get("user_id")?,
-                header: row.try_get("header_name")?,
-                base_url: row.try_get("base_url")?,
-            },
-            SealedColumn::ClientSecret | SealedColumn::Grant => SealedRow::Grant {
-                column,
-                workspace,
-                account: row.try_get("id")?,
-                user: row.try_get("user_id")?,
-                token_url: row.try_get("token_url")?,
-                client_id: row.try_get("client_id")?,
-            },
-            SealedColumn::ActionAnswer => SealedRow::Action {
-                workspace,
-                run: row.try_get("id")?,
-                action: row.try_get("action_id")?,
-            },
-        };
-        Ok(Self {
-            row: place,
-            value: row.try_get("value")?,
+/// The place that the value of a row is sealed to.
+fn place_of(column: SealedColumn, row: &Row) -> Result<Place<'_>, RowError> {
+    let workspace = row.try_get("workspace_id")?;
+    let granted = || {
+        Ok::<_, RowError>(GrantRow {
+            workspace,
+            account: row.try_get("id")?,
+            user: row.try_get("user_id")?,
+            token_url: row.try_get("token_url")?,
+            client_id: row.try_get("client_id")?,
         })
-    }
-
-    fn workspace(&self) -> WorkspaceId {
-        match &self.row {
-            SealedRow::Webhook { workspace, .. }
-            | SealedRow::Account { workspace, .. }
-            | SealedRow::Grant { workspace, .. }
-            | SealedRow::Action { workspace, .. } => *workspace,
-        }
-    }
-
-    fn id(&self) -> Uuid {
-        match &self.row {
-            SealedRow::Webhook { webhook, .. } => Uuid::from_bytes(*webhook.as_bytes()),
-            SealedRow::Account { account, .. } | SealedRow::Grant { account, .. } => {
-                Uuid::from_bytes(*account.as_bytes())
-            }
-            SealedRow::Action { run, .. } => Uuid::from_bytes(*run.as_bytes()),
-        }
-    }
-
-    /// The action, if the value is its answer.
-    fn action(&self) -> Option<&str> {
-        match &self.row {
-            SealedRow::Action { action, .. } => Some(action),
-            _ => None,
-        }
-    }
-
-    fn key(&self) -> SealedKey {
-        let action = self.action().unwrap_or_default();
-        (self.workspace(), self.id(), action.to_owned())
-    }
-
-    fn place(&self) -> Place<'_> {
-        match &self.row {
-            SealedRow::Webhook { workspace, webhook } => Place::WebhookSecret {
-                workspace: *workspace,
-                webhook: *webhook,
-            },
-            SealedRow::Account {
-                workspace,
-                account,
-                user,
-                header,
-                base_url,
-            } => Place::AccountCredential {
-                workspace: *workspace,
-                account: *account,
-                user: *user,
-                header,
-                base_url,
-            },
-            SealedRow::Grant {
-                column,
-                workspace,
-                account,
-                user,
-                token_url,
-                client_id,
-            } => {
-                let row = GrantRow {
-                    workspace: *workspace,
-                    account: *account,
-                    user: *user,
-                    token_url,
-                    client_id,
-                };
-                match column {
-                    SealedColumn::ClientSecret => Place::ClientSecret(row),
-                    _ => Place::Grant(row),
-                }
-            }
-            SealedRow::Action {
-                workspace,
-                run,
-                action,
-            } => Place::ActionAnswer {
-                workspace: *workspace,
-                run: *run,
-                action,
-            },
-        }
-    }
+    };
+    Ok(match column {
+        SealedColumn::WebhookSecret => Place::WebhookSecret {
+            workspace,
+            webhook: row.try_get("id")?,
+        },
+        SealedColumn::AccountCredential => Place::AccountCredential {
+            workspace,
+            account: row.try_get("id")?,
+            user: row.try_get("user_id")?,
+            header: row.try_get("header_name")?,
+            base_url: row.try_get("base_url")?,
+        },
+        SealedColumn::ClientSecret => Place::ClientSecret(granted()?),
+        SealedColumn::Grant => Place::Grant(granted()?),
+        SealedColumn::ActionAnswer => Place::ActionAnswer {
+            workspace,
+            run: row.try_get("id")?,
+            action: row.try_get("action_id")?,
+        },
+    })
 }
 
 impl Operator {
@@ -292,10 +180,12 @@ impl Operator {
             loop {
                 let page = self.sealed_values(column, after).await?;
                 let Some(last) = page.last() else { break };
-                after = Some(last.key());
-                for value in &page {
-                    if let Err(error) = keys.open(value.place(), &value.value) {
-                        let (table, name, id) = (column.table(), column.name(), value.id());
+                after = Some(key_of(column, last)?);
+                for row in &page {
+                    let value: &[u8] = row.try_get("value")?;
+                    if let Err(error) = keys.open(place_of(column, row)?, value) {
+                        let (table, name) = (column.table(), column.name());
+                        let id: Uuid = row.try_get("id")?;
                         closed.push(format!("{table}.{name} of {id}: {error}"));
                     }
                 }
@@ -316,12 +206,12 @@ impl Operator {
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = Some(last.key());
-            for value in &page {
-                match reseal(keys, column, value)? {
+            after = Some(key_of(column, last)?);
+            for row in &page {
+                match reseal(keys, column, row)? {
                     None => rotation.current += 1,
                     Some(fresh) => {
-                        rotation.resealed += self.replace_sealed(column, value, &fresh).await?;
+                        rotation.resealed += self.replace_sealed(column, row, &fresh).await?;
                     }
                 }
             }
@@ -333,57 +223,43 @@ impl Operator {
         &self,
         column: SealedColumn,
         after: Option<SealedKey>,
-    ) -> Result<Vec<SealedValue>, OperatorError> {
+    ) -> Result<Vec<Row>, OperatorError> {
         let (workspace, id, action) = match after {
-            Some((workspace, id, action)) => (Some(workspace), Some(id), Some(action)),
+            Some((workspace, id, action)) => (Some(workspace), Some(id), action),
             None => (None, None, None),
         };
         let key: Parameters<'_> = &[&workspace, &id, &PAGE, &action];
-        let rows = match column {
-            SealedColumn::WebhookSecret => self.database.query(&WEBHOOK_SECRETS, &key[..3]).await?,
-            SealedColumn::AccountCredential => {
-                self.database.query(&ACCOUNT_CREDENTIALS, &key[..3]).await?
-            }
-            SealedColumn::ClientSecret => self.database.query(&CLIENT_SECRETS, &key[..3]).await?,
-            SealedColumn::Grant => self.database.query(&GRANTS, &key[..3]).await?,
-            SealedColumn::ActionAnswer => self.database.query(&ACTION_ANSWERS, key).await?,
+        let (statement, key) = match column {
+            SealedColumn::WebhookSecret => (&WEBHOOK_SECRETS, &key[..3]),
+            SealedColumn::AccountCredential => (&ACCOUNT_CREDENTIALS, &key[..3]),
+            SealedColumn::ClientSecret => (&CLIENT_SECRETS, &key[..3]),
+            SealedColumn::Grant => (&GRANTS, &key[..3]),
+            SealedColumn::ActionAnswer => (&ACTION_ANSWERS, key),
         };
-        let values = rows.iter().map(|row| Ok(SealedValue::decode(column, row)?));
-        values.collect()
+        Ok(self.database.query(statement, key).await?)
     }
 
     /// Replaces a sealed value unless it has changed. Gives how many were replaced: 1 or 0.
     async fn replace_sealed(
         &self,
         column: SealedColumn,
-        old: &SealedValue,
+        row: &Row,
         new: &[u8],
     ) -> Result<u64, OperatorError> {
-        let (workspace, id, action) = (old.workspace(), old.id(), old.action());
+        let (workspace, id, action) = key_of(column, row)?;
+        let old: &[u8] = row.try_get("value")?;
         let row: Parameters<'_> = &[
-            /* $1 workspace_id */ &workspace, /* $2 id */ &id,
-            /* $3 old */ &old.value, /* $4 new */ &new, /* $5 action_id */ &action,
+            /* $1 workspace_id */ &workspace, /* $2 id */ &id, /* $3 old */ &old,
+            /* $4 new */ &new, /* $5 action_id */ &action,
         ];
-        let replacing = match column {
-            SealedColumn::WebhookSecret => {
-                self.database
-                    .execute(&REPLACE_WEBHOOK_SECRET, &row[..4])
-                    .await
-            }
-            SealedColumn::AccountCredential => {
-                self.database
-                    .execute(&REPLACE_ACCOUNT_CREDENTIAL, &row[..4])
-                    .await
-            }
-            SealedColumn::ClientSecret => {
-                self.database
-                    .execute(&REPLACE_CLIENT_SECRET, &row[..4])
-                    .await
-            }
-            SealedColumn::Grant => self.database.execute(&REPLACE_GRANT, &row[..4]).await,
-            SealedColumn::ActionAnswer => self.database.execute(&REPLACE_ACTION_ANSWER, row).await,
+        let (statement, row) = match column {
+            SealedColumn::WebhookSecret => (&REPLACE_WEBHOOK_SECRET, &row[..4]),
+            SealedColumn::AccountCredential => (&REPLACE_ACCOUNT_CREDENTIAL, &row[..4]),
+            SealedColumn::ClientSecret => (&REPLACE_CLIENT_SECRET, &row[..4]),
+            SealedColumn::Grant => (&REPLACE_GRANT, &row[..4]),
+            SealedColumn::ActionAnswer => (&REPLACE_ACTION_ANSWER, row),
         };
-        Ok(replacing?)
+        self.execute(statement, row).await
     }
 }
 
@@ -391,13 +267,14 @@ impl Operator {
 fn reseal(
     keys: &KeyRing,
     column: SealedColumn,
-    sealed: &SealedValue,
-) -> Result<Option<Vec<u8>>, Reason> {
-    let resealed = keys.reseal(sealed.place(), &sealed.value);
-    resealed.map_err(|error| Reason::SealedValue {
+    row: &Row,
+) -> Result<Option<Vec<u8>>, OperatorError> {
+    let resealed = keys.reseal(place_of(column, row)?, row.try_get("value")?);
+    let id: Uuid = row.try_get("id")?;
+    Ok(resealed.map_err(|error| Reason::SealedValue {
         table: column.table(),
         column: column.name(),
-        id: sealed.id().to_string(),
+        id: id.to_string(),
         problem: error.to_string(),
-    })
+    })?)
 }

@@ -189,7 +189,7 @@ impl Operator {
     /// Ends the sessions of a user, and the links that would begin one, and forgets as whom issuers
     /// know them.
     pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
-        Ok(self.database.fetch_one(&SIGN_OUT_USER, &[&user]).await?)
+        self.fetch_one(&SIGN_OUT_USER, &[&user]).await
     }
 
     /// Has the desk's word taken for whom an issuer knows: those whose verified e-mail address is a
@@ -204,13 +204,13 @@ impl Operator {
         if !is_fit || issuer.chars().count() > 300 {
             return Err(Reason::InvalidIssuer.into());
         }
-        self.database.execute(&TRUST_ISSUER, &[&issuer]).await?;
+        self.execute(&TRUST_ISSUER, &[&issuer]).await?;
         self.issuers().await
     }
 
     /// Takes that back. Sessions that have begun go on.
     pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
-        let gone = self.database.execute(&DISTRUST_ISSUER, &[&issuer]).await?;
+        let gone = self.execute(&DISTRUST_ISSUER, &[&issuer]).await?;
         if gone == 0 {
             return Err(Reason::NotFound("trusted issuer").into());
         }
@@ -219,15 +219,12 @@ impl Operator {
 
     /// Lists the issuers that are trusted.
     pub async fn issuers(&self) -> Result<Vec<Issuer>, OperatorError> {
-        Ok(self.database.fetch_all(&ISSUERS, &[]).await?)
+        self.fetch_all(&ISSUERS, &[]).await
     }
 
     /// Forgets as whom an issuer knows a user: whoever has their e-mail address there next is them.
     pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
-        let gone = self
-            .database
-            .execute(&UNBIND_ISSUER, &[&issuer, &user])
-            .await?;
+        let gone = self.execute(&UNBIND_ISSUER, &[&issuer, &user]).await?;
         match gone {
             0 => Err(Reason::NotFound("user whom this issuer knows").into()),
             _ => Ok(()),
@@ -340,13 +337,13 @@ impl Operator {
     /// Says the name of the person whose orders these are.
     pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
         check_name(name)?;
-        self.database.execute(&CALL_ME, &[&name]).await?;
+        self.execute(&CALL_ME, &[&name]).await?;
         Ok(())
     }
 
     /// Ends the session in which these orders are given.
     pub async fn end_session(&self) -> Result<(), OperatorError> {
-        self.database.execute(&END_SESSION, &[]).await?;
+        self.execute(&END_SESSION, &[]).await?;
         Ok(())
     }
 }

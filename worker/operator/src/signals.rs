@@ -9,7 +9,7 @@ use letterbox_common::{
 use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, lossy};
+use crate::{Operator, OperatorError, lossy};
 
 /// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
 macro_rules! columns {
@@ -157,29 +157,25 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<SignalRow>, OperatorError> {
         self.need_workspace(filter.workspace).await?;
-        let signals = self
-            .database
-            .fetch_all(
-                &SIGNALS,
-                &[
-                    /* $1 workspace_id */ &filter.workspace,
-                    /* $2 webhook_id */ &filter.webhook,
-                    /* $3 kind */ &filter.kind,
-                    /* $4 since */ &filter.since,
-                    /* $5 event_id */ &filter.event_id,
-                    /* $6 request_id */ &filter.request_id,
-                    /* $7 before */ &before,
-                    /* $8 limit */ &i64::from(limit),
-                ],
-            )
-            .await?;
-        Ok(signals)
+        self.fetch_all(
+            &SIGNALS,
+            &[
+                /* $1 workspace_id */ &filter.workspace,
+                /* $2 webhook_id */ &filter.webhook,
+                /* $3 kind */ &filter.kind,
+                /* $4 since */ &filter.since,
+                /* $5 event_id */ &filter.event_id,
+                /* $6 request_id */ &filter.request_id,
+                /* $7 before */ &before,
+                /* $8 limit */ &i64::from(limit),
+            ],
+        )
+        .await
     }
 
     /// Gives one signal with its body.
     pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
-        let found = self.database.fetch_optional(&SIGNAL, &[&id]).await?;
-        found.ok_or(Reason::NotFound("signal").into())
+        self.find(&SIGNAL, &[&id], "signal").await
     }
 
     /// Where signals are read on that were stored since a time, or that are stored from now on.
@@ -190,10 +186,10 @@ impl Operator {
     ) -> Result<SignalCursor, OperatorError> {
         self.need_workspace(workspace).await?;
         let Some(from) = from else {
-            return Ok(self.database.fetch_one(&CURSOR_NOW, &[]).await?);
+            return self.fetch_one(&CURSOR_NOW, &[]).await;
         };
         let parameters = &[&workspace as _, &from as _];
-        Ok(self.database.fetch_one(&CURSOR_AT, parameters).await?)
+        self.fetch_one(&CURSOR_AT, parameters).await
     }
 
     /// Reads on: the next signals, at most `limit`, and where it goes on after them. None is left

@@ -112,11 +112,7 @@ impl Operator {
     ) -> Result<Vec<SubscriptionRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         let all = None::<&str>;
-        let found = self
-            .database
-            .fetch_all(&SUBSCRIPTIONS, &[&workspace, &all])
-            .await?;
-        Ok(found)
+        self.fetch_all(&SUBSCRIPTIONS, &[&workspace, &all]).await
     }
 
     /// Gives one subscription.
@@ -125,11 +121,8 @@ impl Operator {
         workspace: WorkspaceId,
         queue: &str,
     ) -> Result<SubscriptionRow, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&SUBSCRIPTIONS, &[&workspace, &Some(queue)])
-            .await?;
-        found.ok_or(Reason::NotFound("subscription").into())
+        self.find(&SUBSCRIPTIONS, &[&workspace, &Some(queue)], "subscription")
+            .await
     }
 
     /// Subscribes: declares the queue and has it filled. Where the same subscription exists, only
@@ -233,7 +226,7 @@ impl Operator {
     ) -> Result<SubscriptionRow, OperatorError> {
         let removed = self.subscription(workspace, queue).await?;
         let parameters = &[&workspace as _, &queue as _];
-        self.database.execute(&UNSUBSCRIBE, parameters).await?;
+        self.execute(&UNSUBSCRIBE, parameters).await?;
         Ok(removed)
     }
 
@@ -306,9 +299,7 @@ impl Operator {
             /* $3 position */ &position as _,
             /* $4 signal_id */ &signal_id as _,
         ];
-        self.database
-            .execute(&REWIND_SUBSCRIPTION, parameters)
-            .await?;
+        self.execute(&REWIND_SUBSCRIPTION, parameters).await?;
         self.subscription(workspace, queue).await
     }
 }

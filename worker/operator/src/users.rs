@@ -63,20 +63,19 @@ impl Operator {
     pub async fn user_detail(&self, id: UserId) -> Result<UserDetail, OperatorError> {
         Ok(UserDetail {
             row: self.user(id).await?,
-            known_as: self.database.fetch_all(&SUBJECTS, &[&id]).await?,
+            known_as: self.fetch_all(&SUBJECTS, &[&id]).await?,
         })
     }
 
     /// Gives the user with this id.
     pub async fn user(&self, id: UserId) -> Result<User, OperatorError> {
-        let found = self.database.fetch_optional(&USER, &[&id]).await?;
-        found.ok_or(Reason::NotFound("user").into())
+        self.find(&USER, &[&id], "user").await
     }
 
     /// Lists users, oldest first, at most `limit`.
     pub async fn users(&self, limit: u32) -> Result<Vec<User>, OperatorError> {
         let limit = i64::from(limit);
-        Ok(self.database.fetch_all(&USERS, &[&limit]).await?)
+        self.fetch_all(&USERS, &[&limit]).await
     }
 
     /// Creates a user.

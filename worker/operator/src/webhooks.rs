@@ -272,12 +272,8 @@ impl Operator {
         webhook: WebhookId,
         secret: Secret,
     ) -> Result<WebhookRow, OperatorError> {
-        let missing = || Reason::NotFound("webhook whose secret is to be set");
-        let found = self
-            .database
-            .fetch_optional(&SETTABLE_WEBHOOK, &[&webhook])
-            .await?;
-        let found: Replaceable = found.ok_or_else(missing)?;
+        let noun = "webhook whose secret is to be set";
+        let found: Replaceable = self.find(&SETTABLE_WEBHOOK, &[&webhook], noun).await?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, Some(secret))?;
         let place = Place::WebhookSecret {
@@ -285,11 +281,8 @@ impl Operator {
             webhook,
         };
         let sealed = keys.seal(place, secret.expose())?;
-        let set = self
-            .database
-            .fetch_optional(&SET_WEBHOOK_SECRET, &[&found.workspace, &webhook, &sealed])
-            .await?;
-        set.ok_or_else(|| missing().into())
+        let parameters = &[&found.workspace as _, &webhook as _, &sealed as _];
+        self.find(&SET_WEBHOOK_SECRET, parameters, noun).await
     }
 
     /// Creates the successor of a webhook: another address and another secret for the same sender.
@@ -306,17 +299,12 @@ impl Operator {
         secret: Option<Secret>,
         overlap: Duration,
     ) -> Result<NewWebhook, OperatorError> {
-        let missing = || Reason::NotFound("webhook, or it is deleted or being replaced");
-        let found = self
-            .database
-            .fetch_optional(&WEBHOOK_TO_REPLACE, &[&former])
-            .await?;
-        let found: Replaceable = found.ok_or_else(missing)?;
+        let noun = "webhook, or it is deleted or being replaced";
+        let found: Replaceable = self.find(&WEBHOOK_TO_REPLACE, &[&former], noun).await?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, secret)?;
         let (new, sealed) = NewWebhook::seal(keys, found.workspace, secret)?;
         let made = self
-            .database
             .execute(
                 &REPLACE_WEBHOOK,
                 &[
@@ -330,7 +318,7 @@ impl Operator {
             .await?;
         // Another operator may have been faster since it was looked up.
         if made == 0 {
-            return Err(missing().into());
+            return Err(Reason::NotFound(noun).into());
         }
         Ok(new)
     }
@@ -346,11 +334,7 @@ impl Operator {
         kept_headers: &[String],
     ) -> Result<(), OperatorError> {
         let (workspace, id) = (webhook.workspace_id, webhook.webhook_id);
-        let rules = self
-            .database
-            .fetch_optional(&RULES, &[&workspace, &id])
-            .await?;
-        let (rules,): (Option<String>,) = rules.ok_or(Reason::NotFound("webhook"))?;
+        let (rules,): (Option<String>,) = self.find(&RULES, &[&workspace, &id], "webhook").await?;
         let rules = rules_of(webhook.scheme, rules.as_deref())?;
         check_changeable(webhook.scheme, &rules, allow_from, kept_headers)?;
         let parameters = &[
@@ -359,20 +343,19 @@ impl Operator {
             /* $3 allow_from */ &allow_from as _,
             /* $4 kept_headers */ &kept_headers as _,
         ];
-        self.database.execute(&CHANGE_WEBHOOK, parameters).await?;
+        self.execute(&CHANGE_WEBHOOK, parameters).await?;
         Ok(())
     }
 
     /// Lists the webhooks of a workspace, deleted ones included.
     pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(self.database.fetch_all(&WEBHOOKS, &[&workspace]).await?)
+        self.fetch_all(&WEBHOOKS, &[&workspace]).await
     }
 
     /// Gives one webhook.
     pub async fn webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
-        let found = self.database.fetch_optional(&WEBHOOK, &[&webhook]).await?;
-        found.ok_or(Reason::NotFound("webhook").into())
+        self.find(&WEBHOOK, &[&webhook], "webhook").await
     }
 
     /// Lists the last refused deliveries of a webhook, newest first.
@@ -382,21 +365,15 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<RefusalRow>, OperatorError> {
         let (workspace, limit) = (self.webhook(webhook).await?.workspace_id, i64::from(limit));
-        let refusals = self
-            .database
-            .fetch_all(&REFUSALS, &[&workspace, &webhook, &limit])
-            .await?;
-        Ok(refusals)
+        self.fetch_all(&REFUSALS, &[&workspace, &webhook, &limit])
+            .await
     }
 
     /// Deletes a webhook: from the next request on its deliveries are refused. Its signals stay.
     pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
         let workspace = self.webhook(webhook).await?.workspace_id;
-        let deleted = self
-            .database
-            .fetch_optional(&DELETE_WEBHOOK, &[&workspace, &webhook])
-            .await?;
-        deleted.ok_or(Reason::NotFound("webhook").into())
+        self.find(&DELETE_WEBHOOK, &[&workspace, &webhook], "webhook")
+            .await
     }
 }
 

@@ -239,20 +239,18 @@ impl Operator {
     ) -> Result<WorkflowRow, OperatorError> {
         check_name(name)?;
         check(definition)?;
-        let created = self
-            .database
-            .fetch_optional(
-                &CREATE_WORKFLOW,
-                &[
-                    /* $1 workspace_id */ &workspace,
-                    /* $2 workflow_id */ &WorkflowId::generate(),
-                    /* $3 owner_id */ &owner,
-                    /* $4 name */ &name,
-                    /* $5 draft */ &definition,
-                ],
-            )
-            .await?;
-        created.ok_or(Reason::OwnerMustRun.into())
+        self.fetch_optional(
+            &CREATE_WORKFLOW,
+            &[
+                /* $1 workspace_id */ &workspace,
+                /* $2 workflow_id */ &WorkflowId::generate(),
+                /* $3 owner_id */ &owner,
+                /* $4 name */ &name,
+                /* $5 draft */ &definition,
+            ],
+        )
+        .await?
+        .ok_or(Reason::OwnerMustRun.into())
     }
 
     /// Makes a release of `definition`, or of the one that the workflow has, and deploys it.
@@ -315,7 +313,6 @@ impl Operator {
     ) -> Result<WorkflowRow, OperatorError> {
         let (from, to, workspace) = (to.from(), to.to(), self.home(workflow).await?);
         let moving = self
-            .database
             .fetch_optional(&MOVE_WORKFLOW, &[&workspace, &workflow, &from, &to])
             .await?;
         if let Some(moved) = moving {
@@ -342,7 +339,6 @@ impl Operator {
     ) -> Result<WorkflowRow, OperatorError> {
         let workspace = self.home(workflow).await?;
         let transferred = self
-            .database
             .fetch_optional(&TRANSFER_WORKFLOW, &[&workspace, &workflow, &to])
             .await?;
         if let Some(transferred) = transferred {
@@ -357,25 +353,23 @@ impl Operator {
 
     /// The workspace of a workflow.
     pub(crate) async fn home(&self, workflow: WorkflowId) -> Result<WorkspaceId, OperatorError> {
-        let found = self.database.fetch_optional(&HOME, &[&workflow]).await?;
-        let (workspace,) = found.ok_or(GONE)?;
+        let (workspace,) = self
+            .fetch_optional(&HOME, &[&workflow])
+            .await?
+            .ok_or(GONE)?;
         Ok(workspace)
     }
 
     /// Gives one workflow with its definition.
     pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&WORKFLOW, &[&workflow])
-            .await?;
-        found.ok_or(Reason::NotFound("workflow").into())
+        self.find(&WORKFLOW, &[&workflow], "workflow").await
     }
 
     /// Lists the keys of all fields that forms of a workflow have had: those of the newest release
     /// first, each once.
     pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
         let parameters = &[&self.home(workflow).await? as _, &workflow as _];
-        let forms: Vec<(String,)> = self.database.fetch_all(&FORMS, parameters).await?;
+        let forms: Vec<(String,)> = self.fetch_all(&FORMS, parameters).await?;
         let forms = forms
             .iter()
             .filter_map(|(form,)| serde_json::from_str::<Form>(form).ok());
@@ -394,7 +388,7 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<WorkflowRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        Ok(self.database.fetch_all(&WORKFLOWS, &[&workspace]).await?)
+        self.fetch_all(&WORKFLOWS, &[&workspace]).await
     }
 }
 

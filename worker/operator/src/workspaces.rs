@@ -199,35 +199,24 @@ impl Operator {
             return Err(Reason::ReservedName.into());
         }
         let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
-        let created = self
-            .database
-            .fetch_one(&CREATE_WORKSPACE, &[&id, &name, &allowance])
-            .await?;
-        Ok(created)
+        self.fetch_one(&CREATE_WORKSPACE, &[&id, &name, &allowance])
+            .await
     }
 
     /// Lists all workspaces.
     pub async fn workspaces(&self) -> Result<Vec<Workspace>, OperatorError> {
-        Ok(self.database.fetch_all(&WORKSPACES, &[]).await?)
+        self.fetch_all(&WORKSPACES, &[]).await
     }
 
     /// Tells how many runs a workspace may start in a month, and has started in this one.
     pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&ALLOWANCE, &[&workspace])
-            .await?;
-        found.ok_or(Reason::NotFound("workspace").into())
+        self.find(&ALLOWANCE, &[&workspace], "workspace").await
     }
 
     /// Tells what a workspace uses.
     pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
-        let found = self.database.fetch_optional(&USAGE, &[&workspace]).await?;
-        let mut usage: Usage = found.ok_or(Reason::NotFound("workspace"))?;
-        usage.webhooks = self
-            .database
-            .fetch_all(&USAGE_BY_WEBHOOK, &[&workspace])
-            .await?;
+        let mut usage: Usage = self.find(&USAGE, &[&workspace], "workspace").await?;
+        usage.webhooks = self.fetch_all(&USAGE_BY_WEBHOOK, &[&workspace]).await?;
         Ok(usage)
     }
 
@@ -239,34 +228,27 @@ impl Operator {
         runs: Option<u32>,
     ) -> Result<Allowance, OperatorError> {
         let runs = stored_allowance(runs)?;
-        self.database
-            .execute(&SET_ALLOWANCE, &[&workspace, &runs])
-            .await?;
+        self.execute(&SET_ALLOWANCE, &[&workspace, &runs]).await?;
         self.allowance(workspace).await
     }
 
     /// Tells how often actions of a workspace are tried.
     pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
-        let found = self
-            .database
-            .fetch_optional(&RETRIES, &[&workspace])
-            .await?;
-        found.ok_or(Reason::NotFound("workspace").into())
+        self.find(&RETRIES, &[&workspace], "workspace").await
     }
 
     /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
     /// before the second one.
     pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
-        self.database
-            .execute(
-                &SET_RETRIES,
-                &[
-                    /* $1 workspace_id */ &retries.workspace_id,
-                    /* $2 retry_attempts */ &retries.attempts,
-                    /* $3 retry_first_milliseconds */ &retries.first_pause_milliseconds,
-                ],
-            )
-            .await?;
+        self.execute(
+            &SET_RETRIES,
+            &[
+                /* $1 workspace_id */ &retries.workspace_id,
+                /* $2 retry_attempts */ &retries.attempts,
+                /* $3 retry_first_milliseconds */ &retries.first_pause_milliseconds,
+            ],
+        )
+        .await?;
         self.retries(retries.workspace_id).await
     }
 
@@ -277,9 +259,7 @@ impl Operator {
         keep: bool,
     ) -> Result<(), OperatorError> {
         self.need_workspace(workspace).await?;
-        self.database
-            .execute(&KEEP_ANSWERS, &[&workspace, &keep])
-            .await?;
+        self.execute(&KEEP_ANSWERS, &[&workspace, &keep]).await?;
         Ok(())
     }
 
@@ -304,8 +284,7 @@ impl Operator {
         is_searchable: bool,
     ) -> Result<(), OperatorError> {
         self.need_workspace(workspace).await?;
-        self.database
-            .execute(&SET_SEARCH, &[&workspace, &is_searchable])
+        self.execute(&SET_SEARCH, &[&workspace, &is_searchable])
             .await?;
         Ok(())
     }
@@ -316,7 +295,6 @@ impl Operator {
         let mut beyond = None::<RunId>;
         loop {
             (beyond,) = self
-                .database
                 .fetch_one(&STOP_SEARCH, &[&workspace, &beyond, &PIECE])
                 .await?;
             if beyond.is_none() {
@@ -329,11 +307,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<bool, OperatorError> {
-        let found = self
-            .database
-            .fetch_one(&IS_SEARCHABLE, &[&workspace])
-            .await?;
-        let (is_searchable,) = found;
+        let (is_searchable,) = self.fetch_one(&IS_SEARCHABLE, &[&workspace]).await?;
         Ok(is_searchable)
     }
 
@@ -344,8 +318,8 @@ impl Operator {
             self.need_workspace(workspace).await?;
         }
         let held = match workspace {
-            Some(workspace) => self.database.execute(&HOLD, &[&workspace]).await?,
-            None => self.database.execute(&HOLD_ALL, &[]).await?,
+            Some(workspace) => self.execute(&HOLD, &[&workspace]).await?,
+            None => self.execute(&HOLD_ALL, &[]).await?,
         };
         Ok(held > 0)
     }
@@ -356,7 +330,7 @@ impl Operator {
         if let Some(workspace) = workspace {
             self.need_workspace(workspace).await?;
         }
-        let (was_held,) = self.database.fetch_one(&RELEASE, &[&workspace]).await?;
+        let (was_held,) = self.fetch_one(&RELEASE, &[&workspace]).await?;
         Ok(was_held)
     }
 
@@ -383,11 +357,9 @@ impl Operator {
         closed.ok_or(Reason::NotFound("workspace of this name"))?;
         let mut deleted = 0;
         loop {
-            let emptying = self
-                .database
+            let (rows,): (i64,) = self
                 .fetch_one(&EMPTY_WORKSPACE, &[&workspace, &PIECE])
                 .await?;
-            let (rows,): (i64,) = emptying;
             // At last it deletes the workspace itself, and then finds nothing.
             if rows == 0 {
                 return Ok(deleted);

@@ -53,10 +53,8 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<Document>, OperatorError> {
         let settings = self
-            .database
-            .fetch_optional(&EXPORT_WORKSPACE, &[&workspace])
+            .find(&EXPORT_WORKSPACE, &[&workspace], "workspace")
             .await?;
-        let settings = settings.ok_or(Reason::NotFound("workspace"))?;
         let mut documents = vec![Document::Workspace(settings)];
         for member in self.members(workspace).await? {
             documents.push(Document::Member(MemberDocument {
@@ -68,15 +66,9 @@ impl Operator {
         }
         let policy = self.policy(workspace).await?.policy;
         documents.push(Document::Policy(PolicyDocument { policy }));
-        let workflows = self
-            .database
-            .fetch_all(&EXPORT_WORKFLOWS, &[&workspace])
-            .await?;
+        let workflows = self.fetch_all(&EXPORT_WORKFLOWS, &[&workspace]).await?;
         documents.extend(workflows.into_iter().map(Document::Workflow));
-        let webhooks = self
-            .database
-            .fetch_all(&EXPORT_WEBHOOKS, &[&workspace])
-            .await?;
+        let webhooks = self.fetch_all(&EXPORT_WEBHOOKS, &[&workspace]).await?;
         documents.extend(webhooks.into_iter().map(Document::Webhook));
         for subscription in self.subscriptions(workspace).await? {
             documents.push(Document::Subscription(SubscriptionDocument {

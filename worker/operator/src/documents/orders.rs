@@ -214,8 +214,7 @@ impl Operator {
             }
         } else if is_other {
             Definition::check(&definition).map_err(Reason::InvalidDefinition)?;
-            self.database
-                .execute(&SET_DRAFT, &[&workspace, &workflow, &definition])
+            self.execute(&SET_DRAFT, &[&workspace, &workflow, &definition])
                 .await?;
         }
         change.ends = self.ended_of(&links, of).await?;

@@ -111,11 +111,8 @@ pub(crate) async fn run(
                 id: chosen.id,
                 reason: chosen.reason,
             };
-            Output::one(&if chosen.unclaimed {
-                operator.redrive_unclaimed(&broker, &filter, rate).await?
-            } else {
-                operator.redrive(&broker, &filter, rate).await?
-            })
+            let redriving = operator.redrive(&broker, &filter, rate, chosen.unclaimed);
+            Output::one(&redriving.await?)
         }
         DeadLettersCommand::Discard { doomed, yes } => {
             confirm_loss("these dead letters are gone for good", yes)?;

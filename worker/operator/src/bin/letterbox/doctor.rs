@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_operator::{Finding, Verdict, examine_broker};
 
 use crate::{
@@ -10,7 +9,7 @@ use crate::{
     dashboard::{Dashboard, DashboardError},
     output,
     send::{PostError, client, describe},
-    settings::{CliSettings, DASHBOARD_URL},
+    settings::{CliSettings, DASHBOARD_URL, broker},
 };
 
 /// How long the base URL may take to answer.
@@ -18,10 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(settings: &CliSettings) -> Result<Output, Failure> {
     let operator = settings.operator().await?;
-    let broker = match AMQP_URL.read()? {
-        Some(_) => Some(BrokerTarget::from_environment()?),
-        None => None,
-    };
+    let broker = broker()?;
     let mut found = operator.doctor(broker.as_ref()).await?;
     match DASHBOARD_URL.read()? {
         Some(_) if broker.is_some() => {

@@ -84,7 +84,7 @@ const EXAMPLES: &[&str] = &[
     "letterbox workspace export Acme",
     "letterbox schema definition",
     "letterbox doctor",
-    "letterbox check --repair",
+    "letterbox check --hours 72",
     "letterbox signal list --workspace Acme --limit 20",
     "letterbox signal list --workspace Acme --follow",
     "letterbox signal show 01a1ff48",

@@ -1,7 +1,6 @@
 //! `letterbox form-link …`
 
-use clap::{Args, Subcommand};
-use jiff::Timestamp;
+use clap::Subcommand;
 use letterbox_common::ids::WorkflowId;
 use letterbox_operator::{Closing, Losing, Named, NewFormLink};
 use serde_json::{Value, json};
@@ -15,7 +14,7 @@ pub(crate) enum FormLinkCommand {
     Create {
         workflow_id: Named<WorkflowId>,
         #[command(flatten)]
-        closing: ClosingArguments,
+        closing: Closing,
         /// Do not ask before the former link ends
         #[arg(long)]
         yes: bool,
@@ -29,33 +28,6 @@ pub(crate) enum FormLinkCommand {
     },
 }
 
-/// When a link closes by itself.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct ClosingArguments {
-    /// Take nothing new from a time on, such as 2026-01-31T08:00:00Z
-    #[arg(long, value_name = "TIME")]
-    closes_at: Option<Timestamp>,
-    /// Take nothing new after so many submissions
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
-    max_answers: Option<i32>,
-}
-
-impl ClosingArguments {
-    /// Whether anything is given.
-    pub(crate) fn is_given(self) -> bool {
-        self.closes_at.is_some() || self.max_answers.is_some()
-    }
-}
-
-impl From<ClosingArguments> for Closing {
-    fn from(arguments: ClosingArguments) -> Self {
-        Self {
-            at: arguments.closes_at,
-            after_answers: arguments.max_answers,
-        }
-    }
-}
-
 pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result<Output, Failure> {
     let operator = settings.operator().await?;
     match verb {
@@ -66,7 +38,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result
         } => {
             let workflow = operator.id(&workflow_id).await?;
             confirm(&operator, Losing::Workflow(workflow), yes).await?;
-            let creating = operator.create_form_link(workflow, closing.into());
+            let creating = operator.create_form_link(workflow, closing);
             Ok(Output::one(&shown(settings, &creating.await?)))
         }
         FormLinkCommand::End { workflow_id, yes } => {

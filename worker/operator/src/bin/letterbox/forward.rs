@@ -54,10 +54,9 @@ pub(crate) async fn run(
     json: bool,
 ) -> Result<Output, Failure> {
     let workspace = command.workspace.id(operator).await?;
-    let webhook = match &command.webhook {
-        Some(webhook) => Some(operator.id_in(Some(workspace), webhook).await?),
-        None => None,
-    };
+    let webhook = operator
+        .id_in(Some(workspace), command.webhook.as_ref())
+        .await?;
     let is_signed = command.sign || command.signing.has_file();
     let signer = is_signed.then(|| command.signing.signer()).transpose()?;
     let mut cursor = operator.signal_cursor(workspace, command.from).await?;

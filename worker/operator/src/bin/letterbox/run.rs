@@ -135,10 +135,9 @@ impl Narrowed {
         operator: &Operator,
         workspace: WorkspaceId,
     ) -> Result<RunFilter, Failure> {
-        let workflow = match &self.workflow {
-            Some(workflow) => Some(operator.id_in(Some(workspace), workflow).await?),
-            None => None,
-        };
+        let workflow = operator
+            .id_in(Some(workspace), self.workflow.as_ref())
+            .await?;
         Ok(RunFilter {
             workspace,
             workflow,
@@ -320,10 +319,7 @@ async fn hurry(
         (None, Some(workspace)) => (operator.id(workspace).await?, None),
         (None, None) => return Err(Failure::NoSubject),
     };
-    let account = match &account {
-        Some(account) => Some(operator.id_in(Some(workspace), account).await?),
-        None => None,
-    };
+    let account = operator.id_in(Some(workspace), account.as_ref()).await?;
     let hurried = operator.hurry_runs(workspace, account, run).await?;
     if let ([], Some(_)) = (&hurried[..], run) {
         return Err(Failure::Operator(Reason::NotRetrying.into()));

@@ -1,6 +1,6 @@
 //! The settings of the command line, parsed once. Which of them a command needs, it says itself.
 
-use letterbox_broker::AMQP_URL;
+use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     ids::UserId,
     process::{secret_setting::SecretSetting, settings::SettingError},
@@ -41,6 +41,12 @@ pub(crate) fn key_rings() -> Result<KeyRings, SettingError> {
         webhooks: key_ring(SealedColumn::WebhookSecret)?,
         accounts: key_ring(SealedColumn::AccountCredential)?,
     })
+}
+
+/// The broker, if one is named.
+pub(crate) fn broker() -> Result<Option<BrokerTarget>, SettingError> {
+    let named = AMQP_URL.read()?;
+    named.map(|_| BrokerTarget::from_environment()).transpose()
 }
 
 /// The heading above the options that every command has.

@@ -77,10 +77,9 @@ pub(crate) struct Which {
 impl Which {
     async fn filter(self, operator: &Operator) -> Result<SignalFilter, Failure> {
         let workspace = self.workspace.id(operator).await?;
-        let webhook = match &self.webhook {
-            Some(webhook) => Some(operator.id_in(Some(workspace), webhook).await?),
-            None => None,
-        };
+        let webhook = operator
+            .id_in(Some(workspace), self.webhook.as_ref())
+            .await?;
         Ok(SignalFilter {
             workspace,
             webhook,

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
-use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_operator::{Operator, Status};
 
 use crate::{
     Failure, Output, output,
+    settings::broker,
     story::word,
     times::{age, to_second},
 };
@@ -27,10 +27,7 @@ pub(crate) async fn run(
     command: &StatusCommand,
     json: bool,
 ) -> Result<Output, Failure> {
-    let broker = match AMQP_URL.read()? {
-        Some(_) => Some(BrokerTarget::from_environment()?),
-        None => None,
-    };
+    let broker = broker()?;
     loop {
         let status = operator.status(broker.as_ref()).await?;
         if !command.watch {

@@ -108,10 +108,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             existing,
         } => {
             let workspace = of.workspace.id_to_grant(operator).await?;
-            let webhook = match &webhook {
-                Some(webhook) => Some(operator.id_in(Some(workspace), webhook).await?),
-                None => None,
-            };
+            let webhook = operator.id_in(Some(workspace), webhook.as_ref()).await?;
             let new = NewSubscription {
                 queue: of.queue,
                 to: SubscribedTo { webhook, kind },

@@ -5,19 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId};
-use letterbox_operator::{Losing, Move, Named, Operator, OperatorError, Reason, WorkflowDetail};
+use letterbox_operator::{
+    Closing, Losing, Move, Named, Operator, OperatorError, Reason, WorkflowDetail,
+};
 use letterbox_workflow::Definition;
 use serde_json::json;
 
 use crate::{
-    Failure, Output,
-    confirm::confirm,
-    export, file,
-    form_link::{self, ClosingArguments},
-    in_workspace::InWorkspace,
-    output,
-    settings::CliSettings,
-    times::moment,
+    Failure, Output, confirm::confirm, export, file, form_link, in_workspace::InWorkspace, output,
+    settings::CliSettings, times::moment,
 };
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
@@ -99,7 +95,7 @@ pub(crate) struct Deployment {
     #[arg(long)]
     new_link: bool,
     #[command(flatten)]
-    closing: ClosingArguments,
+    closing: Closing,
     /// Only say what it would do: links that end, what changes, warnings
     #[arg(long, conflicts_with = "new_link")]
     dry_run: bool,
@@ -207,7 +203,7 @@ async fn deploy(
     operator: &Operator,
     new: Deployment,
 ) -> Result<Output, Failure> {
-    if new.closing.is_given() && !new.new_link {
+    if new.closing != Closing::default() && !new.new_link {
         return Err(Failure::NoNewLink);
     }
     let definition = new.definition.map(|file| file::read_text(&file));
@@ -224,7 +220,7 @@ async fn deploy(
         let deployed = operator.deploy(workflow, definition.as_deref()).await?;
         return Ok(Output::one(&deployed));
     }
-    let deploying = operator.deploy_with_link(workflow, definition.as_deref(), new.closing.into());
+    let deploying = operator.deploy_with_link(workflow, definition.as_deref(), new.closing);
     let (deployed, link) = deploying.await?;
     let mut shown = json!(deployed);
     shown["form_link"] = form_link::shown(settings, &link);

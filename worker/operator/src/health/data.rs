@@ -1,15 +1,16 @@
-//! Whether the data agree: what was claimed, what waits, what was stored, what runs and what is
-//! asked. Looks only, and mends what can be mended where that is ordered.
+//! The data: what was claimed, what waits, what was stored, what runs and what is asked, and
+//! whether all of it agrees.
 
 use std::time::Duration;
 
-use letterbox_broker::{BrokerTarget, QueueLength, topology::DEAD_LETTERS_QUEUE};
-use letterbox_database::{Database, Statement, statements};
+use letterbox_database::{Database, FromRow, Statement, statements};
+use serde::Serialize;
 
-use crate::{Finding, KeyRings, Operator, OperatorError, Verdict, status::Count};
+use super::finding::{Finding, Verdict};
+use crate::{Operator, OperatorError};
 
-/// What was accepted this long ago should have been processed.
-const LATE_SECONDS: f64 = 60.0;
+/// What has waited for longer than this is late.
+pub(super) const LATE_SECONDS: f64 = 60.0;
 
 /// After how long what is not fine is counted again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -70,15 +71,13 @@ statements! {
          WHERE w.workspace_id = c.workspace_id AND w.state <> 'deleted'");
 
     /// Batches that were claimed, and of which nobody knows whether they were published.
-    OPEN = check_open_batches "
-SELECT count(*) AS count,
-       extract(epoch FROM clock_timestamp() - min(lease_until))::float8 AS oldest_seconds
+    INTERRUPTED_BATCHES = interrupted_batches_status "
+SELECT count(*) AS count, extract(epoch FROM now() - min(lease_until))::float8 AS oldest_seconds
 FROM interrupted_batches";
 
-    /// Messages that wait for the broker.
-    SPILLED = check_spill "
-SELECT count(*) AS count,
-       extract(epoch FROM clock_timestamp() - min(spilled_at))::float8 AS oldest_seconds
+    /// Batches that wait for the broker.
+    SPILLED_BATCHES = spilled_batches "
+SELECT count(*) AS count, extract(epoch FROM now() - min(spilled_at))::float8 AS oldest_seconds
 FROM open_batches WHERE spilled_at IS NOT NULL";
 
     /// Bodies that have become more than one signal of a webhook, or of those that it has replaced.
@@ -90,22 +89,22 @@ SELECT count(*) AS count, NULL::float8 AS oldest_seconds FROM (
     GROUP BY s.workspace_id, coalesce(w.memory_id, w.webhook_id), sha256(s.body)
     HAVING count(*) > 1) AS doubled";
 
-    /// Runs that are not over, and that no worker will ever take.
+    /// Runs that are not over, and that no worker will ever take. Those of deleted workflows are
+    /// left out: their workspace may be being emptied.
     STRAY_RUNS = check_stray_runs "
 SELECT count(*) AS count,
-       extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest_seconds
-FROM stray_runs()";
-
-    /// Takes up stray runs.
-    MEND_STRAY_RUNS = take_up_stray_runs "SELECT take_up_stray_runs() AS mended";
+       extract(epoch FROM clock_timestamp() - min(r.created_at))::float8 AS oldest_seconds
+FROM runs r
+JOIN workflows w ON w.workspace_id = r.workspace_id AND w.workflow_id = r.workflow_id
+    AND w.state <> 'deleted'
+WHERE r.state IN ('queued', 'running', 'waiting_approval')
+  AND NOT EXISTS (SELECT FROM active_runs a
+                  WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id)";
 
     /// Runs that workers take although they are over.
     FINISHED_RUNS = check_finished_runs "
 SELECT count(*) AS count, NULL::float8 AS oldest_seconds
 FROM active_runs a JOIN runs r USING (workspace_id, run_id) WHERE r.finished_at IS NOT NULL";
-
-    /// Leaves them alone.
-    MEND_FINISHED_RUNS = let_finished_runs_go "SELECT let_finished_runs_go() AS mended";
 
     /// Questions about runs that are over.
     IDLE_QUESTIONS = check_idle_questions "
@@ -114,14 +113,51 @@ SELECT count(*) AS count,
 FROM approvals q JOIN runs r USING (workspace_id, run_id)
 WHERE q.state = 'pending' AND r.finished_at IS NOT NULL";
 
-    /// Withdraws them.
-    MEND_IDLE_QUESTIONS = withdraw_idle_questions "SELECT withdraw_idle_questions() AS mended";
-
     /// Subscriptions whose cursor is beyond every signal: they would leave out what comes next.
     CURSORS_AHEAD = check_cursors "
 SELECT count(*) AS count, NULL::float8 AS oldest_seconds
 FROM subscriptions
 WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position() END";
+
+    /// Subscriptions that are behind: nothing was confirmed last, or for over a minute.
+    BEHIND = subscriptions_behind "
+SELECT w.name AS workspace_name, s.queue, l.signals, l.seconds, s.failure
+FROM subscription_lags l JOIN subscriptions s USING (workspace_id, subscription_id)
+JOIN workspaces w USING (workspace_id)
+WHERE s.paused_at IS NULL AND (s.failure IS NOT NULL OR l.seconds > $1)
+ORDER BY l.seconds DESC LIMIT 20";
+
+    /// Workspaces whose policy lets no action go on by itself.
+    WAITING_POLICIES = doctor_policies "
+SELECT w.name FROM workspaces w
+JOIN LATERAL (SELECT p.policy::json AS policy FROM policies p
+              WHERE p.workspace_id = w.workspace_id ORDER BY p.version DESC LIMIT 1) AS latest
+    ON latest.policy ->> 'default' <> 'allow'
+WHERE NOT EXISTS (SELECT FROM json_array_elements(latest.policy -> 'rules') AS rule
+                  WHERE rule ->> 'decision' = 'allow')
+ORDER BY w.name LIMIT 20";
+}
+
+/// How many of one kind there are, and how old the oldest is.
+#[derive(FromRow)]
+pub(super) struct Count {
+    pub(super) count: i64,
+    pub(super) oldest_seconds: Option<f64>,
+}
+
+/// A subscription whose queue does not get what it should.
+#[derive(Debug, Clone, FromRow, Serialize)]
+pub struct Behind {
+    /// Its workspace, for people.
+    pub workspace_name: String,
+    /// Its queue.
+    pub queue: String,
+    /// Signals that it has not looked at, counted up to 10,000.
+    pub signals: i64,
+    /// How long ago the first of them was stored.
+    pub seconds: f64,
+    /// Why; `None` if no worker has said.
+    pub failure: Option<String>,
 }
 
 /// What is looked at, how bad it is, and what mends it.
@@ -133,7 +169,6 @@ struct Look {
     from_seconds: f64,
     what: &'static str,
     mend: &'static str,
-    repair: Option<&'static Statement>,
     /// Whether it looks back so many hours only.
     is_recent: bool,
 }
@@ -151,7 +186,6 @@ static LOOKS: &[Look] = &[
         from_seconds: LATE_SECONDS,
         what: "accepted, and no signal yet",
         mend: UNPROCESSED,
-        repair: None,
         is_recent: true,
     },
     Look {
@@ -161,29 +195,26 @@ static LOOKS: &[Look] = &[
         from_seconds: LATE_SECONDS,
         what: "accepted, and no run yet",
         mend: UNPROCESSED,
-        repair: None,
         is_recent: true,
     },
     Look {
         about: "claims",
-        statement: &OPEN,
+        statement: &INTERRUPTED_BATCHES,
         verdict: Verdict::Fine,
         from_seconds: 0.0,
         what: "batches were claimed and perhaps not published; unless their gateway or the \
                database ended just then, or lost sight of each other, their senders were not told \
                2xx, and take them over when they try again",
         mend: "",
-        repair: None,
         is_recent: false,
     },
     Look {
         about: "spill",
-        statement: &SPILLED,
+        statement: &SPILLED_BATCHES,
         verdict: Verdict::Warning,
         from_seconds: LATE_SECONDS,
         what: "messages wait for the broker",
         mend: "letterbox status: the broker or the workers are away",
-        repair: None,
         is_recent: false,
     },
     Look {
@@ -193,7 +224,6 @@ static LOOKS: &[Look] = &[
         from_seconds: 0.0,
         what: "bodies have become more than one signal",
         mend: "tell those who read signals: compare body_sha256; please report this as a bug",
-        repair: None,
         is_recent: true,
     },
     Look {
@@ -202,8 +232,10 @@ static LOOKS: &[Look] = &[
         verdict: Verdict::Failure,
         from_seconds: 0.0,
         what: "are not over, and no worker will take them",
-        mend: "letterbox check --repair: workers take them up where they are",
-        repair: Some(&MEND_STRAY_RUNS),
+        mend: "please report this as a bug; workers take them up after: INSERT INTO active_runs \
+               (workspace_id, run_id, is_cancelled) SELECT workspace_id, run_id, cancel_reason IS \
+               NOT NULL FROM runs WHERE state IN ('queued', 'running', 'waiting_approval') AND \
+               (workspace_id, run_id) NOT IN (SELECT workspace_id, run_id FROM active_runs)",
         is_recent: false,
     },
     Look {
@@ -212,8 +244,9 @@ static LOOKS: &[Look] = &[
         verdict: Verdict::Failure,
         from_seconds: 0.0,
         what: "are over, and taken by workers all the same",
-        mend: "letterbox check --repair: they are left alone",
-        repair: Some(&MEND_FINISHED_RUNS),
+        mend: "please report this as a bug; workers leave them alone after: DELETE FROM \
+               active_runs a USING runs r WHERE r.workspace_id = a.workspace_id AND r.run_id = \
+               a.run_id AND r.finished_at IS NOT NULL",
         is_recent: false,
     },
     Look {
@@ -222,8 +255,10 @@ static LOOKS: &[Look] = &[
         verdict: Verdict::Warning,
         from_seconds: 0.0,
         what: "wait for an answer about a run that is over",
-        mend: "letterbox check --repair: they are withdrawn",
-        repair: Some(&MEND_IDLE_QUESTIONS),
+        mend: "please report this as a bug; they are withdrawn after: UPDATE approvals q SET \
+               state = 'withdrawn', decided_at = clock_timestamp() FROM runs r WHERE q.state = \
+               'pending' AND r.workspace_id = q.workspace_id AND r.run_id = q.run_id AND \
+               r.finished_at IS NOT NULL",
         is_recent: false,
     },
     Look {
@@ -233,53 +268,41 @@ static LOOKS: &[Look] = &[
         from_seconds: 0.0,
         what: "are ahead of every signal, as after a restore of an older database",
         mend: "letterbox signal rewind, for each that letterbox signal subscriptions shows",
-        repair: None,
         is_recent: false,
     },
 ];
 
 impl Operator {
-    /// Compares what is stored, of the last `hours` where everything would take too long; with
-    /// `keys`, opens every sealed value, and with a broker, looks at its queues. Changes nothing.
-    pub async fn check(
-        &self,
-        hours: f64,
-        keys: Option<&KeyRings>,
-        broker: Option<&BrokerTarget>,
-    ) -> Result<Vec<Finding>, OperatorError> {
+    /// Compares what is stored, of the last `hours` where everything would take too long.
+    pub(super) async fn compare(&self, hours: f64) -> Vec<Finding> {
         let mut found = Vec::new();
         for look in LOOKS {
             found.push(self.look(look, hours).await);
         }
-        found.push(match keys {
-            None => Finding::unseen("secrets", "set the sealing keys to open all of them"),
-            Some(keys) => secrets(&self.closed_values(keys).await?),
-        });
-        found.push(match broker {
-            None => Finding::unseen("queues", "set AMQP_URL"),
-            Some(broker) => queues(&self.queue_lengths(broker).await),
-        });
-        Ok(found)
+        found
     }
 
-    /// Mends what can be mended, and says how many of each.
-    ///
-    /// # Errors
-    /// When the database can't be asked. What was mended until then stays so.
-    pub async fn repair(&self) -> Result<Vec<Finding>, OperatorError> {
-        let mut mended = Vec::new();
-        for look in LOOKS {
-            let Some(statement) = look.repair else {
-                continue;
-            };
-            let row = self.patient().query_one(statement, &[]).await?;
-            let count: i64 = row.try_get("mended")?;
-            if count > 0 {
-                let detail = format!("{count} mended");
-                mended.push(Finding::new(look.about, true, Verdict::Fine, detail, ""));
-            }
-        }
-        Ok(mended)
+    /// Batches that wait for the broker, and those that were perhaps not published.
+    pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
+        let spilled = self.fetch_one(&SPILLED_BATCHES, &[]).await?;
+        Ok([spilled, self.fetch_one(&INTERRUPTED_BATCHES, &[]).await?])
+    }
+
+    /// The subscriptions that are behind, at most 20.
+    pub(super) async fn behind(&self) -> Result<Vec<Behind>, OperatorError> {
+        self.fetch_all(&BEHIND, &[&LATE_SECONDS]).await
+    }
+
+    pub(super) async fn examine_policies(&self) -> Result<Finding, OperatorError> {
+        let waiting = self.fetch_all(&WAITING_POLICIES, &[]).await?;
+        let waiting: Vec<String> = waiting.into_iter().map(|(name,)| name).collect();
+        Ok(Finding::of_list(
+            "policies",
+            &waiting,
+            Verdict::Warning,
+            "none makes every action wait",
+            "letterbox policy set, with a rule that allows: no action goes on by itself",
+        ))
     }
 
     /// A look may take longer than what processes ask.
@@ -327,14 +350,12 @@ impl Look {
             many if age > 0.0 => format!("{many} {}, the oldest for {age:.0} s", self.what),
             many => format!("{many} {}", self.what),
         };
-        Finding {
-            repairs: !is_fine && self.repair.is_some(),
-            ..Finding::new(self.about, is_fine, self.verdict, detail, self.mend)
-        }
+        Finding::new(self.about, is_fine, self.verdict, detail, self.mend)
     }
 }
 
-fn secrets(closed: &[String]) -> Finding {
+/// Whether every sealed value opens.
+pub(super) fn secrets(closed: &[String]) -> Finding {
     let detail = match closed.len() {
         0 => "all open".to_owned(),
         many => format!("{many} do not open: {}", closed[..many.min(5)].join(", ")),
@@ -345,22 +366,4 @@ fn secrets(closed: &[String]) -> Finding {
                 ID --client-secret-file FILE, run_actions by letterbox run erase ID";
     let is_fine = closed.is_empty();
     Finding::new("secrets", is_fine, Verdict::Failure, detail, mend)
-}
-
-fn queues(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
-    let lengths = match lengths {
-        Ok(lengths) => lengths,
-        Err(error) => {
-            let mend = "letterbox doctor";
-            return Finding::new("queues", false, Verdict::Failure, error.clone(), mend);
-        }
-    };
-    let (dead, waiting): (Vec<_>, Vec<_>) = lengths
-        .iter()
-        .partition(|one| one.queue == DEAD_LETTERS_QUEUE);
-    let sum = |queues: &[&QueueLength]| queues.iter().map(|one| u64::from(one.ready)).sum::<u64>();
-    let (dead, waiting) = (sum(&dead), sum(&waiting));
-    let detail = format!("{waiting} messages wait, {dead} are dead letters");
-    let mend = "letterbox dead-letters list, then redrive or discard";
-    Finding::new("queues", dead == 0, Verdict::Warning, detail, mend)
 }

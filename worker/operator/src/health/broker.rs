@@ -1,12 +1,17 @@
-//! The broker, by what its dashboard says: alarms, limits, queues and their arguments, feature
-//! flags and users.
+//! The broker: its queues, and what its dashboard says of alarms, limits, members, feature flags
+//! and users.
 
 use std::collections::BTreeSet;
 
-use letterbox_broker::topology::declared_arguments;
+use letterbox_broker::{
+    BrokerTarget, QueueLength, queue_lengths,
+    topology::{DEAD_LETTERS_QUEUE, declared_arguments},
+};
+use letterbox_database::statements;
 use serde_json::Value;
 
-use super::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
+use crate::{Operator, PROGRAM};
 
 /// Less than this is the broker's default, at which it is out of space before it stops taking.
 const MIN_DISK_LIMIT: f64 = 1e9;
@@ -16,6 +21,78 @@ const MIN_DISK_LIMIT: f64 = 1e9;
 const OTHER_QUEUE: &str = "stop the gateways; when letterbox status shows nothing in it and \
      nothing spilled, stop the workers; if it is empty still: rabbitmqctl -p VHOST delete_queue \
      NAME, then letterbox migrate";
+
+statements! {
+    /// The most queues that a gateway has ever used.
+    QUEUES = status_queues "SELECT max(queues) AS queues FROM work_queues";
+}
+
+impl Operator {
+    /// The length of every queue that there is, or why it can't be told.
+    pub(super) async fn queue_lengths(
+        &self,
+        broker: &BrokerTarget,
+    ) -> Result<Vec<QueueLength>, String> {
+        let queues = self.database.fetch_one::<(i32,)>(&QUEUES, &[]).await;
+        let (queues,) = queues.map_err(|error| error.to_string())?;
+        let queues = u16::try_from(queues).unwrap_or(1);
+        let lengths = queue_lengths(broker, PROGRAM, queues).await;
+        lengths.map_err(|error| error.to_string())
+    }
+}
+
+/// Whether somebody reads every queue, and none is dead: a queue without a consumer is not emptied,
+/// and nobody looks at dead letters by themselves.
+pub(super) fn consumed(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
+    let (about, broken) = ("queues", Verdict::Failure);
+    let lengths = match lengths {
+        Ok(lengths) => lengths,
+        Err(error) => {
+            let mend = "letterbox migrate, with AMQP_URL: it declares what is missing";
+            return Finding::new(about, false, broken, error, mend);
+        }
+    };
+    let unread = lengths
+        .iter()
+        .filter(|one| !is_dead(one) && one.consumers == 0);
+    let unread: Vec<_> = unread.map(|one| one.queue.as_str()).collect();
+    if !unread.is_empty() {
+        let detail = format!("no worker consumes {}", unread.join(", "));
+        let mend = "systemctl start letterbox-worker, or as your workers are started";
+        return Finding::new(about, false, broken, detail, mend);
+    }
+    let ([waiting, dead], consumed) = (counted(lengths), lengths.len() - 1);
+    let detail = format!("{consumed} consumed, {waiting} messages wait, {dead} dead letters");
+    let mend = "letterbox dead-letters list";
+    Finding::new(about, dead == 0, Verdict::Warning, detail, mend)
+}
+
+/// How much waits in the queues, and whether anything of it is dead.
+pub(super) fn emptied(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
+    let about = "queues";
+    let [waiting, dead] = match lengths {
+        Ok(lengths) => counted(lengths),
+        Err(error) => {
+            let mend = "letterbox doctor";
+            return Finding::new(about, false, Verdict::Failure, error, mend);
+        }
+    };
+    let detail = format!("{waiting} messages wait, {dead} are dead letters");
+    let mend = "letterbox dead-letters list, then redrive or discard";
+    Finding::new(about, dead == 0, Verdict::Warning, detail, mend)
+}
+
+pub(super) fn is_dead(length: &QueueLength) -> bool {
+    length.queue == DEAD_LETTERS_QUEUE
+}
+
+/// The messages that wait for a worker, and the dead ones.
+fn counted(lengths: &[QueueLength]) -> [u64; 2] {
+    [false, true].map(|dead| {
+        let counted = lengths.iter().filter(|one| is_dead(one) == dead);
+        counted.map(|one| u64::from(one.ready)).sum()
+    })
+}
 
 /// Judges what the broker's dashboard says of its nodes, its queues of ours, and its users: the
 /// answers of its API to `nodes`, `queues/VHOST`, `users` and `feature-flags`.
@@ -46,8 +123,8 @@ pub fn examine_broker(nodes: &Value, queues: &Value, users: &Value, flags: &Valu
         !has_guest,
         Verdict::Warning,
         match has_guest {
-            true => "the user guest exists".to_owned(),
-            false => "there is no user guest".to_owned(),
+            true => "the user guest exists",
+            false => "there is no user guest",
         },
         "rabbitmqctl delete_user guest",
     ));
@@ -182,5 +259,23 @@ mod tests {
             ("default user", Verdict::Warning),
         ];
         assert_eq!(bad, expected);
+    }
+
+    #[test]
+    fn queues_without_consumers_and_dead_letters_are_told() {
+        let length = |queue: &str, ready, consumers| QueueLength {
+            queue: queue.to_owned(),
+            ready,
+            consumers,
+        };
+        let dead = |ready| length(DEAD_LETTERS_QUEUE, ready, 0);
+        for (lengths, verdict) in [
+            (Ok(vec![length("a", 9, 1), dead(0)]), Verdict::Fine),
+            (Ok(vec![length("a", 0, 1), dead(1)]), Verdict::Warning),
+            (Ok(vec![length("a", 0, 0), dead(0)]), Verdict::Failure),
+            (Err("away".to_owned()), Verdict::Failure),
+        ] {
+            assert_eq!(consumed(&lengths).verdict, verdict, "{lengths:?}");
+        }
     }
 }

@@ -4,30 +4,23 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use letterbox_broker::{BrokerTarget, QueueLength, queue_lengths, topology::DEAD_LETTERS_QUEUE};
-use letterbox_common::{
-    ids::WorkspaceId,
-    states::{Program, RunState},
-};
+use letterbox_broker::{BrokerTarget, QueueLength};
+use letterbox_common::{ids::WorkspaceId, states::RunState};
 use letterbox_database::{DatabaseError, FromRow, Statement, health, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, PROGRAM, dead_letters};
-
-/// A backlog that has waited for longer than this is late.
-const LATE_SECONDS: f64 = 60.0;
-
-/// How many gateways and workers that have trouble are named.
-const MAX_TROUBLED: usize = 3;
+use super::{
+    broker::is_dead,
+    data::{Behind, Count, LATE_SECONDS},
+    finding::{Finding, Verdict},
+};
+use crate::{Operator, OperatorError, dead_letters};
 
 /// Why something is late.
 const UNPUBLISHED: &str = "not published for over a minute";
 const UNTAKEN: &str = "not taken by a worker for over a minute";
 const UNCONSUMED: &str = "no worker consumes this queue";
 const DEAD: &str = "could not be processed: see dead-letters list";
-
-/// Processes say by a write that they are alive.
-const UNHEARD: &str = "not known: the database refuses writes";
 
 statements! {
     /// Runs that are due and that no worker has taken: those that are ready, and those whose time
@@ -52,16 +45,6 @@ FROM due";
     PENDING_APPROVALS = pending_approvals "
 SELECT count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest_seconds
 FROM approvals WHERE state = 'pending'";
-
-    /// Batches whose gateway stopped before their outcome was known.
-    OPEN_BATCHES = open_batches_status "
-SELECT count(*) AS count, extract(epoch FROM now() - min(lease_until))::float8 AS oldest_seconds
-FROM interrupted_batches";
-
-    /// Batches that wait for the broker.
-    SPILLED_BATCHES = spilled_batches "
-SELECT count(*) AS count, extract(epoch FROM now() - min(spilled_at))::float8 AS oldest_seconds
-FROM open_batches WHERE spilled_at IS NOT NULL";
 
     /// Runs that are not over, by state.
     RUNS_UNDER_WAY = runs_under_way "
@@ -105,28 +88,6 @@ WHERE (c.waits_for = 'owner' OR c.waits_for = 'token' AND c.is_refused)
     AND c.disconnected_at IS NULL
 ORDER BY runs DESC LIMIT 20";
 
-    /// Subscriptions that are behind: nothing was confirmed last, or for over a minute.
-    BEHIND = subscriptions_behind "
-SELECT w.name AS workspace_name, s.queue, l.signals, l.seconds, s.failure
-FROM subscription_lags l JOIN subscriptions s USING (workspace_id, subscription_id)
-JOIN workspaces w USING (workspace_id)
-WHERE s.paused_at IS NULL AND (s.failure IS NOT NULL OR l.seconds > $1)
-ORDER BY l.seconds DESC LIMIT 20";
-
-    /// Gateways and workers that are alive, and which of them have no setting after which anything
-    /// is deleted.
-    PROCESSES = living_processes "
-SELECT program, name, is_ready, trouble, NOT EXISTS (
-        SELECT FROM jsonb_each_text(settings) AS s
-        WHERE s.key LIKE 'LETTERBOX_KEEP_%_DAYS' AND s.value <> '') AS keeps_all
-FROM processes
-WHERE is_alive(seen_at, 30) ORDER BY is_ready, name";
-
-    /// The places of the workers that are alive.
-    PLACES = places "
-SELECT coalesce(sum(places), 0) AS places
-FROM workers WHERE is_alive(seen_at, 30)";
-
     /// What is remembered, and about how many claims are not moved yet.
     MEMORY = status_memory "
 SELECT keys, segments, bytes, deliveries + submissions AS claims FROM memory_size";
@@ -138,9 +99,6 @@ FROM all_workspaces WHERE held_at IS NOT NULL
 UNION ALL
 SELECT workspace_id, name, held_at FROM workspaces WHERE held_at IS NOT NULL
 ORDER BY held_at LIMIT 100";
-
-    /// The most queues that a gateway has ever used.
-    QUEUES = status_queues "SELECT max(queues) AS queues FROM work_queues";
 }
 
 /// A part that everything else needs.
@@ -152,6 +110,16 @@ pub struct Part {
     pub is_ready: bool,
     /// Its condition, for people.
     pub detail: String,
+}
+
+impl From<Finding> for Part {
+    fn from(found: Finding) -> Self {
+        Self {
+            part: found.about,
+            is_ready: found.verdict == Verdict::Fine,
+            detail: found.detail,
+        }
+    }
 }
 
 /// Everything of one kind that waits.
@@ -206,21 +174,6 @@ pub struct Unconnected {
     pub error: Option<String>,
 }
 
-/// A subscription whose queue does not get what it should.
-#[derive(Debug, Clone, FromRow, Serialize)]
-pub struct Behind {
-    /// Its workspace, for people.
-    pub workspace_name: String,
-    /// Its queue.
-    pub queue: String,
-    /// Signals that it has not looked at, counted up to 10,000.
-    pub signals: i64,
-    /// How long ago the first of them was stored.
-    pub seconds: f64,
-    /// Why; `None` if no worker has said.
-    pub failure: Option<String>,
-}
-
 /// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -246,13 +199,6 @@ pub struct Status {
     pub keeps_all: bool,
 }
 
-/// How many of one kind wait in the database, and for how long the oldest.
-#[derive(FromRow)]
-pub(crate) struct Count {
-    pub(crate) count: i64,
-    pub(crate) oldest_seconds: Option<f64>,
-}
-
 /// Runs that wait for a worker.
 #[derive(FromRow)]
 struct DueRuns {
@@ -260,16 +206,6 @@ struct DueRuns {
     all: Count,
     /// How long the oldest run has been due that is not held.
     late_seconds: Option<f64>,
-}
-
-/// A gateway or a worker that is alive.
-#[derive(FromRow)]
-struct Process {
-    program: Program,
-    name: String,
-    is_ready: bool,
-    trouble: Option<String>,
-    keeps_all: bool,
 }
 
 /// What is remembered.
@@ -284,56 +220,26 @@ struct Memory {
 impl Operator {
     /// Gives the state of everything; of the queues only if a broker is given.
     pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
-        let processes: Vec<Process> = self.database.fetch_all(&PROCESSES, &[]).await?;
-        let (places,): (i64,) = self.database.fetch_one(&PLACES, &[]).await?;
+        let processes = self.processes().await?;
         let writes = health::takes_writes(&self.database).await;
-        let is_unheard = writes.as_ref().is_err_and(DatabaseError::is_read_only);
-        let heard = |part: Part| match is_unheard {
-            true => Part {
-                is_ready: false,
-                detail: UNHEARD.to_owned(),
-                ..part
-            },
-            false => part,
-        };
-        let mut of_workers = processes
-            .iter()
-            .filter(|one| one.program == Program::Worker)
-            .peekable();
-        let keeps_all = of_workers.peek().is_some() && of_workers.all(|one| one.keeps_all);
-        let gateways = living(Program::Gateway, &processes, "nothing is received", "");
-        let places = format!(", {places} places");
-        let workers = living(Program::Worker, &processes, "runs wait", &places);
-        let mut parts = vec![
-            Part {
-                part: "database",
-                is_ready: writes.is_ok(),
-                detail: match writes {
-                    Ok(()) => "answers".to_owned(),
-                    Err(error) => error.to_string(),
-                },
-            },
-            heard(gateways),
-            heard(workers),
-            memory(&self.database.fetch_one(&MEMORY, &[]).await?),
-        ];
+        let takes_writes = !writes.as_ref().is_err_and(DatabaseError::is_read_only);
+        let memory: Memory = self.fetch_one(&MEMORY, &[]).await?;
+        let mut parts = vec![part(
+            "database",
+            writes.err().map(|error| error.to_string()),
+        )];
+        parts.extend(processes.found(takes_writes).map(Part::from));
+        parts.push(memory.part());
         let mut backlog = Vec::new();
         if let Some(broker) = broker {
             let lengths = self.queue_lengths(broker).await;
-            parts.push(Part {
-                part: "broker",
-                is_ready: lengths.is_ok(),
-                detail: match &lengths {
-                    Ok(_) => "answers".to_owned(),
-                    Err(error) => error.clone(),
-                },
-            });
+            parts.push(part("broker", lengths.as_ref().err().cloned()));
             for length in lengths.iter().flatten() {
                 backlog.push(queue(broker, length).await);
             }
         }
         backlog.extend(self.database_backlog().await?);
-        let behind: Vec<Behind> = self.database.fetch_all(&BEHIND, &[&LATE_SECONDS]).await?;
+        let behind = self.behind().await?;
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
                 || backlog.iter().any(|kind| kind.late_because.is_some())
@@ -342,32 +248,19 @@ impl Operator {
             backlog,
             runs: self.runs_by_state(&RUNS_UNDER_WAY).await?,
             ended_last_hour: self.runs_by_state(&RUNS_ENDED).await?,
-            retrying: self.database.fetch_all(&RETRYING, &[]).await?,
-            unconnected: self.database.fetch_all(&UNCONNECTED, &[]).await?,
+            retrying: self.fetch_all(&RETRYING, &[]).await?,
+            unconnected: self.fetch_all(&UNCONNECTED, &[]).await?,
             behind,
-            held: self.database.fetch_all(&HELD, &[]).await?,
-            keeps_all,
+            held: self.fetch_all(&HELD, &[]).await?,
+            keeps_all: processes.keeps_all(),
         })
-    }
-
-    /// The length of every queue that there is, or why it can't be told.
-    pub(crate) async fn queue_lengths(
-        &self,
-        broker: &BrokerTarget,
-    ) -> Result<Vec<QueueLength>, String> {
-        let queues = self.database.fetch_one::<(i32,)>(&QUEUES, &[]).await;
-        let (queues,) = queues.map_err(|error| error.to_string())?;
-        let queues = u16::try_from(queues).unwrap_or(1);
-        let lengths = queue_lengths(broker, PROGRAM, queues).await;
-        lengths.map_err(|error| error.to_string())
     }
 
     /// Everything that waits in the database.
     async fn database_backlog(&self) -> Result<[BacklogKind; 4], OperatorError> {
-        let spilled: Count = self.database.fetch_one(&SPILLED_BATCHES, &[]).await?;
-        let interrupted = self.database.fetch_one(&OPEN_BATCHES, &[]).await?;
-        let due: DueRuns = self.database.fetch_one(&DUE_RUNS, &[]).await?;
-        let approvals = self.database.fetch_one(&PENDING_APPROVALS, &[]).await?;
+        let [spilled, interrupted] = self.open_batches().await?;
+        let due: DueRuns = self.fetch_one(&DUE_RUNS, &[]).await?;
+        let approvals = self.fetch_one(&PENDING_APPROVALS, &[]).await?;
         let late = |seconds: Option<f64>, because| {
             seconds.and_then(|seconds| (seconds > LATE_SECONDS).then_some(because))
         };
@@ -400,57 +293,40 @@ impl Operator {
     }
 }
 
-/// Those of a program that are alive, and the first of those that have trouble.
-fn living(program: Program, processes: &[Process], without: &str, more: &str) -> Part {
-    let living: Vec<_> = processes
-        .iter()
-        .filter(|one| one.program == program)
-        .collect();
-    let troubled: Vec<_> = living.iter().filter(|one| one.trouble.is_some()).collect();
-    let mut detail = match living.len() {
-        0 => format!("none is alive: {without}"),
-        count => format!("{count} alive{more}"),
-    };
-    for one in troubled.iter().take(MAX_TROUBLED) {
-        let why = one.trouble.as_deref().unwrap_or_default();
-        detail += &format!("; {}: {why}", one.name);
-    }
-    match troubled.len().saturating_sub(MAX_TROUBLED) {
-        0 => {}
-        more => detail += &format!("; {more} more have trouble"),
-    }
-    Part {
-        part: match program {
-            Program::Gateway => "gateways",
-            Program::Worker => "workers",
-        },
-        is_ready: !living.is_empty() && living.iter().all(|one| one.is_ready),
-        detail,
+impl Memory {
+    /// The claims that are far more than a mover leaves are told by an alert: some may be young, or
+    /// not recorded yet.
+    fn part(&self) -> Part {
+        let Self {
+            keys,
+            segments,
+            bytes,
+            claims,
+        } = self;
+        let megabytes = bytes / 1_000_000;
+        Part {
+            part: "memory",
+            is_ready: true,
+            detail: format!(
+                "{keys} keys in {segments} segments, {megabytes} MB; about {claims} claims are not \
+                 moved yet"
+            ),
+        }
     }
 }
 
-/// The claims that are far more than a mover leaves are told by an alert: some may be young, or not
-/// recorded yet.
-fn memory(known: &Memory) -> Part {
-    let Memory {
-        keys,
-        segments,
-        bytes,
-        claims,
-    } = known;
+/// A part that answers or says why it does not.
+fn part(part: &'static str, error: Option<String>) -> Part {
     Part {
-        part: "memory",
-        is_ready: true,
-        detail: format!(
-            "{keys} keys in {segments} segments, {} MB; about {claims} claims are not moved yet",
-            bytes / 1_000_000
-        ),
+        part,
+        is_ready: error.is_none(),
+        detail: error.unwrap_or_else(|| "answers".to_owned()),
     }
 }
 
 /// A queue without consumers is late as soon as a message is in it; so is a dead letter.
 async fn queue(broker: &BrokerTarget, length: &QueueLength) -> BacklogKind {
-    let is_dead = length.queue == DEAD_LETTERS_QUEUE;
+    let is_dead = is_dead(length);
     let dead_since = if is_dead && length.ready > 0 {
         dead_letters::oldest(broker).await.ok().flatten()
     } else {

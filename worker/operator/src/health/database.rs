@@ -1,5 +1,4 @@
-//! The database: its settings on which nothing accepted is lost depends, its sessions and logins,
-//! and what the processes tell there of themselves.
+//! The database: its settings on which nothing accepted is lost depends, its sessions and logins.
 
 use jiff::Timestamp;
 use letterbox_database::{
@@ -8,7 +7,7 @@ use letterbox_database::{
     migrations, statements,
 };
 
-use super::{Finding, Verdict, WRITES};
+use super::finding::{Finding, Verdict};
 use crate::{Operator, OperatorError};
 
 /// How far clocks may differ: a tenth of the tolerance of webhooks' times.
@@ -17,8 +16,9 @@ const MAX_CLOCK_SECONDS: f64 = 30.0;
 const MAX_CONNECTIONS_USED: f64 = 0.8;
 /// For how long a transaction may be open: signals wait for it.
 const MAX_OPEN_SECONDS: f64 = 60.0;
-/// Connections that PostgreSQL keeps for administrators.
-const RESERVED: i64 = 3;
+/// What mends a lack of connections.
+pub(super) const ALLOW_CONNECTIONS: &str =
+    "ALTER SYSTEM SET max_connections = MORE; then restart PostgreSQL";
 
 statements! {
     /// Settings on which nothing accepted is lost depends, whether writes are taken, and the
@@ -55,37 +55,6 @@ WHERE r.rolcanlogin AND (
     OR kinds.count > 1 AND r.oid IN (
         SELECT usesysid FROM pg_stat_activity WHERE datname = current_database()))
 ORDER BY r.rolname";
-
-    /// Settings in which living processes differ: what each should agree on.
-    DIFFERING = doctor_differing "
-SELECT name, string_agg(DISTINCT left(value, 100), ' or ') AS values FROM (
-    SELECT s.key AS name, s.value FROM processes p, jsonb_each_text(p.settings) AS s
-    WHERE is_alive(p.seen_at, 30) AND s.key NOT LIKE '%LISTEN'
-      AND s.key NOT IN ('LETTERBOX_LOG', 'LETTERBOX_LOG_FORMAT', 'LETTERBOX_DATABASE_POOL_SIZE',
-          'LETTERBOX_SHUTDOWN_SECONDS')
-    UNION ALL
-    SELECT 'the first key of each ' || program, key_id FROM processes
-    WHERE is_alive(seen_at, 30)) AS told (name, value)
-GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
-
-    /// The connections that living processes may open, and whether a proxy is before gateways that
-    /// believe none.
-    TOLD = doctor_told "
-SELECT coalesce(sum(substring(settings ->> 'LETTERBOX_DATABASE_POOL_SIZE'
-           FROM '^[0-9]{1,5}$')::integer), 0) AS pools,
-       coalesce(bool_or(program = 'gateway' AND settings ->> 'LETTERBOX_BASE_URL' LIKE 'https:%'
-           AND settings ->> 'LETTERBOX_TRUSTED_PROXIES' = ''), false) AS is_unproxied
-FROM processes WHERE is_alive(seen_at, 30)";
-
-    /// Workspaces whose policy lets no action go on by itself.
-    WAITING_POLICIES = doctor_policies "
-SELECT w.name FROM workspaces w
-JOIN LATERAL (SELECT p.policy::json AS policy FROM policies p
-              WHERE p.workspace_id = w.workspace_id ORDER BY p.version DESC LIMIT 1) AS latest
-    ON latest.policy ->> 'default' <> 'allow'
-WHERE NOT EXISTS (SELECT FROM json_array_elements(latest.policy -> 'rules') AS rule
-                  WHERE rule ->> 'decision' = 'allow')
-ORDER BY w.name LIMIT 20";
 }
 
 #[derive(FromRow)]
@@ -115,82 +84,17 @@ struct MightyLogin {
     attribute: Option<String>,
 }
 
-#[derive(FromRow)]
-struct Differing {
-    name: String,
-    values: String,
-}
-
-#[derive(FromRow)]
-struct Told {
-    pools: i64,
-    is_unproxied: bool,
-}
-
-#[derive(FromRow)]
-struct WaitingPolicy {
-    name: String,
-}
-
 impl Operator {
-    pub(super) async fn examine_database(&self) -> Result<Vec<Finding>, OperatorError> {
-        let durability: Durability = self.database.fetch_one(&DURABILITY, &[]).await?;
+    /// What is found, and whether writes are taken: all that processes tell depends on it.
+    pub(super) async fn examine_database(&self) -> Result<(bool, Vec<Finding>), OperatorError> {
+        let durability: Durability = self.fetch_one(&DURABILITY, &[]).await?;
         let now = Timestamp::now();
-        let sessions: Sessions = self.database.fetch_one(&SESSIONS, &[]).await?;
-        let mighty: Vec<MightyLogin> = self.database.fetch_all(&MIGHTY_LOGINS, &[]).await?;
+        let sessions: Sessions = self.fetch_one(&SESSIONS, &[]).await?;
+        let mighty: Vec<MightyLogin> = self.fetch_all(&MIGHTY_LOGINS, &[]).await?;
         let mut found = durability.found(now);
         found.extend(sessions.found());
         found.push(logins(&mighty));
-        Ok(found)
-    }
-
-    /// What the processes tell of their settings, and workspaces of their policies.
-    pub(super) async fn examine_settings(&self) -> Result<Vec<Finding>, OperatorError> {
-        let differing: Vec<Differing> = self.database.fetch_all(&DIFFERING, &[]).await?;
-        let told: Told = self.database.fetch_one(&TOLD, &[]).await?;
-        let sessions: Sessions = self.database.fetch_one(&SESSIONS, &[]).await?;
-        let waiting: Vec<WaitingPolicy> = self.database.fetch_all(&WAITING_POLICIES, &[]).await?;
-        let differing = differing.iter();
-        let differing: Vec<_> = differing
-            .map(|one| format!("{}: {}", one.name, one.values))
-            .collect();
-        let waiting: Vec<_> = waiting.into_iter().map(|one| one.name).collect();
-        let (pools, most) = (told.pools, i64::from(sessions.most));
-        Ok(vec![
-            Finding::of_list(
-                "settings",
-                &differing,
-                Verdict::Warning,
-                "the processes agree",
-                "give them the same settings, and replace those that differ",
-            ),
-            Finding::new(
-                "pools",
-                pools + RESERVED <= most,
-                Verdict::Warning,
-                format!("the processes may open {pools} connections; there are {most}"),
-                "ALTER SYSTEM SET max_connections = MORE; then restart PostgreSQL",
-            ),
-            Finding::new(
-                "proxies",
-                !told.is_unproxied,
-                Verdict::Warning,
-                match told.is_unproxied {
-                    true => "the base URL is https, and gateways believe no proxy: all submitters \
-                             count as one"
-                        .to_owned(),
-                    false => "gateways believe one where they need to".to_owned(),
-                },
-                "set LETTERBOX_TRUSTED_PROXIES to the networks of what ends TLS",
-            ),
-            Finding::of_list(
-                "policies",
-                &waiting,
-                Verdict::Warning,
-                "none makes every action wait",
-                "letterbox policy set, with a rule that allows: no action goes on by itself",
-            ),
-        ])
+        Ok((!durability.is_read_only, found))
     }
 }
 
@@ -207,13 +111,7 @@ impl Durability {
             _ => ("taken", ""),
         };
         vec![
-            Finding::new(
-                WRITES,
-                !self.is_read_only,
-                Verdict::Failure,
-                writes.to_owned(),
-                mend,
-            ),
+            Finding::new("writes", !self.is_read_only, Verdict::Failure, writes, mend),
             Finding::new(
                 "schema",
                 self.version == known,
@@ -236,7 +134,7 @@ impl Durability {
                 "synchronous_commit",
                 self.synchronous_commit != "off",
                 Verdict::Failure,
-                self.synchronous_commit.clone(),
+                &self.synchronous_commit,
                 "ALTER SYSTEM SET synchronous_commit = on; SELECT pg_reload_conf()",
             ),
             Finding::new(
@@ -259,7 +157,7 @@ impl Sessions {
                 (used as f64) < f64::from(most) * MAX_CONNECTIONS_USED,
                 Verdict::Warning,
                 format!("{used} of {most} are in use"),
-                "ALTER SYSTEM SET max_connections = MORE; then restart PostgreSQL",
+                ALLOW_CONNECTIONS,
             ),
             Finding::new(
                 "transactions",
@@ -278,8 +176,8 @@ impl Sessions {
                 self.sees_sessions,
                 Verdict::Warning,
                 match self.sees_sessions {
-                    true => "nobody who can't store signals holds them up".to_owned(),
-                    false => "whoever has a login can hold signals up".to_owned(),
+                    true => "nobody who can't store signals holds them up",
+                    false => "whoever has a login can hold signals up",
                 },
                 "GRANT pg_read_all_stats TO the owner of the tables",
             ),
