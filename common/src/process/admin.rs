@@ -51,17 +51,18 @@ pub fn start_metrics<'a>(
                 metrics::describe_counter!(metric.name, help);
                 // A counter that first appears with a value would seem not to have grown.
                 if metric.labels.is_empty() {
-                    Counter(*metric).increment(0);
+                    Counter { metric: *metric }.increment(0);
                 }
             }
-            MetricKind::Gauge | MetricKind::Info => metrics::describe_gauge!(metric.name, help),
+            MetricKind::Gauge => metrics::describe_gauge!(metric.name, help),
             MetricKind::Seconds | MetricKind::Delays | MetricKind::Sizes => {
                 metrics::describe_histogram!(metric.name, help);
             }
         }
     }
     Collector::default().describe();
-    BUILD_INFO.tell([program, env!("CARGO_PKG_VERSION")]);
+    let version = env!("CARGO_PKG_VERSION");
+    BUILD_INFO.set_under([program, version], 1.0);
     Ok(handle)
 }
 
