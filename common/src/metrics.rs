@@ -2,7 +2,7 @@
 
 crate::metrics! {
     /// Always 1; what runs, by program and version
-    BUILD_INFO: Info = "letterbox_build_info" [program, version];
+    BUILD_INFO: Gauge = "letterbox_build_info" [program, version];
     /// 1 where the process can do its work, as /readyz says
     READY: Gauge = "letterbox_ready" [];
     /// Longest time that an item has waited for its batch, by batcher

@@ -17,9 +17,7 @@ use letterbox_common::{
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 use url::Url;
 
-use crate::{
-    ceilings::DailyBytes, cors::AllowedOrigins, form_page::Documents, open_batches::SpillLimits,
-};
+use crate::cors::AllowedOrigins;
 
 /// Takes form submissions and signed webhook deliveries and hands them to RabbitMQ
 #[derive(Debug, Clone, Parser)]
@@ -33,15 +31,6 @@ pub(crate) struct GatewaySettings {
         default_value = "127.0.0.1:8080"
     )]
     pub listen: SocketAddr,
-
-    /// Admin address, which serves /livez, /readyz and /metrics; keep it private
-    #[arg(
-        long,
-        env = "LETTERBOX_ADMIN_LISTEN",
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:9080"
-    )]
-    pub admin_listen: SocketAddr,
 
     /// URL of this service as senders see it
     #[arg(
@@ -142,24 +131,14 @@ pub(crate) struct GatewaySettings {
     pub process: ProcessSettings,
 }
 
-/// The settings, checked and ready to use.
+/// The settings, checked, and what is made of them.
 pub(crate) struct Config {
+    pub(crate) settings: GatewaySettings,
     pub database: Database,
     pub broker: BrokerTarget,
-    pub work_queues: u16,
     pub keys: KeyRing,
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
-    pub(crate) trusted_request_ids: bool,
-    pub(crate) documents: Documents,
-    pub proof_bits: u32,
-    pub max_connections: usize,
-    pub claim_lease: Duration,
-    pub publish_timeout: Duration,
-    pub lanes: u16,
-    pub(crate) spill: SpillLimits,
-    pub(crate) daily_bytes: DailyBytes,
-    pub shutdown_timeout: Duration,
     /// The name by which this process identifies itself to its servers: `letterbox-gateway@host`.
     pub name: String,
     /// What it tells others of its settings.
@@ -175,7 +154,7 @@ impl Config {
     /// # Errors
     /// Names the first invalid setting.
     pub(crate) fn from_settings(
-        settings: &GatewaySettings,
+        settings: GatewaySettings,
         told: ToldSettings,
     ) -> Result<Self, SettingError> {
         if settings.publish_timeout >= settings.claim_lease {
@@ -205,28 +184,12 @@ impl Config {
             broker: BrokerTarget::from_environment()?
                 .without_declaring()
                 .to_publish(),
-            work_queues: settings.work_queues,
             keys: key_ring(SealedColumn::WebhookSecret)?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
             proxies: proxies
                 .map(TrustedProxies)
                 .map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
-            trusted_request_ids: settings.trusted_request_ids,
-            documents: Documents::new(&settings.base_url),
-            proof_bits: settings.proof_bits,
-            max_connections: settings.max_connections as usize,
-            claim_lease: settings.claim_lease,
-            publish_timeout: settings.publish_timeout,
-            lanes: settings.lanes,
-            spill: SpillLimits {
-                messages: settings.spill_messages,
-                bytes: settings.spill_megabytes << 20,
-            },
-            daily_bytes: DailyBytes {
-                workspace: settings.workspace_daily_megabytes << 20,
-                webhook: settings.webhook_daily_megabytes << 20,
-            },
-            shutdown_timeout: settings.process.shutdown_timeout,
+            settings,
             name,
             told,
         })

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use letterbox_common::process::{
-    self, admin, logging,
+    self,
+    admin::Admin,
+    bind, logging,
     settings::{ToldSettings, parse},
     shutdown,
 };
@@ -11,7 +13,7 @@ use letterbox_common::process::{
 use crate::{
     all_metrics,
     config::{Config, GatewaySettings},
-    server::{Sockets, run},
+    server::run,
 };
 
 const PROGRAM: &str = "letterbox-gateway";
@@ -27,11 +29,12 @@ async fn start(
     (settings, told): (GatewaySettings, ToldSettings),
 ) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings, told)?;
+    let config = Config::from_settings(settings, told)?;
+    let settings = &config.settings;
     let traces = letterbox_traces::start(PROGRAM)?;
-    let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
-    let sockets = Sockets::bind(settings.listen, settings.admin_listen)?;
-    run(config, sockets, metrics, shutdown::on_signal()?).await;
+    let public = bind("public", settings.listen)?;
+    let admin = Admin::open(PROGRAM, all_metrics(), &settings.process)?;
+    run(config, public, admin, shutdown::on_signal()?).await;
     traces.end().await;
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use hyper::{Method, Request, body::Incoming};
-use letterbox_common::process::metrics::SecondsUnder;
+use letterbox_common::process::metrics::HistogramUnder;
 
 use crate::{
     body, cors,
@@ -87,7 +87,7 @@ impl<'a> Route<'a> {
 }
 
 thread_local! {
-    static REQUEST_DURATIONS: RefCell<HashMap<(&'static str, u16), SecondsUnder>> =
+    static REQUEST_DURATIONS: RefCell<HashMap<(&'static str, u16), HistogramUnder>> =
         RefCell::default();
 }
 

@@ -80,7 +80,7 @@ use intake::{claims, open_batches, work_queues};
 use letterbox_broker::Message;
 use open_batches::{BatchId, store};
 use publisher::{PublishError, Publisher, publisher};
-use shuttle_tokio::{join, select, spawn, sync, task};
+use shuttle_tokio::{join, select, sync, task};
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 

@@ -163,7 +163,6 @@ fn http_is_at_the_edge() {
         "worker/desk/src/oidc.rs",
         "worker/desk/src/pages.rs",
         "worker/desk/src/rooms/sign_in.rs",
-        "common/traces/src/export.rs",
         "bin/letterbox/receive.rs",
         "bin/letterbox/prove/",
     ];
@@ -171,6 +170,7 @@ fn http_is_at_the_edge() {
     // The error envelope is HTTP, too: services return errors of their own.
     assert_only(&["gateway/src"], &["Refusal"], &edge);
     let clients = [
+        "common/traces/src/export.rs",
         "worker/src/egress/",
         "worker/desk/src/oidc.rs",
         "bin/letterbox/send.rs",

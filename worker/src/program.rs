@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use letterbox_common::process::{
-    self, admin, bind,
+    self,
+    admin::Admin,
     deep_stacks::{runtime, with_deep_stacks},
     logging,
     settings::{ToldSettings, parse},
@@ -38,11 +39,10 @@ async fn start(
     (settings, told): (WorkerSettings, ToldSettings),
 ) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings, told)?;
+    let config = Config::from_settings(settings, told)?;
     let traces = letterbox_traces::start(PROGRAM)?;
-    let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
-    let socket = bind("admin", settings.admin_listen)?;
-    run(config, socket, metrics, shutdown::on_signal()?).await;
+    let admin = Admin::open(PROGRAM, all_metrics(), &config.settings.process)?;
+    run(config, admin, shutdown::on_signal()?).await;
     traces.end().await;
     Ok(())
 }

@@ -59,11 +59,12 @@ pub fn publishing_blocked(component: &Component, reason: Option<String>) {
 /// `component` as ready; this function marks it as not ready.
 pub async fn supervise(
     target: BrokerTarget,
-    name: &str,
+    name: impl AsRef<str>,
     component: Component,
     session: impl Session,
     stop: CancellationToken,
 ) {
+    let name = name.as_ref();
     let mut delays = retry_delays(BACKOFF_MIN);
     for tries in 0.. {
         if stop.is_cancelled() {

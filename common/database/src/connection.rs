@@ -36,7 +36,7 @@ impl Connection {
             refusals.note(&client);
         }
         let client = client?;
-        metrics::CONNECTION_WAIT.record::<&str, 0>([], began.elapsed());
+        metrics::CONNECTION_WAIT.record::<&str>([], began.elapsed());
         Ok(Self {
             client: Some(client),
             _in_use: metrics::CONNECTIONS_IN_USE.hold(),

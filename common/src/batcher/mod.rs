@@ -237,7 +237,7 @@ async fn work_in_batches<W: BatchWork>(
         let Some(batch) = waiting.lock().await.next(limits, &work).await else {
             return;
         };
-        metrics::BATCH_SIZE.record([name], batch.len());
+        metrics::BATCH_SIZE.record([name], batch.len() as f64);
         if let Some(oldest) = batch.first() {
             metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
         }

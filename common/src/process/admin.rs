@@ -1,7 +1,7 @@
 //! The admin address: `/livez` (the process runs), `/readyz` (it can do its work, or what it is
 //! waiting for) and `/metrics` (Prometheus). Never served on the public address.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, error::Error, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -10,108 +10,100 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use metrics_process::Collector;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    accept, bind,
     metrics::{Counter, Metric, MetricKind},
     readiness::Readiness,
+    settings::ProcessSettings,
 };
 use crate::metrics::{BUILD_INFO, READY};
 
 /// How often the exporter's upkeep runs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
-/// Pause after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts collecting metrics for the whole process, with the buckets and help texts of `declared`,
-/// and the operating system's metrics of the process.
-///
-/// # Errors
-/// When collecting has been started already.
-pub fn start_metrics<'a>(
-    program: &'static str,
-    declared: impl IntoIterator<Item = &'a Metric>,
-) -> Result<PrometheusHandle, BuildError> {
-    let declared: Vec<_> = declared.into_iter().collect();
-    let mut builder = PrometheusBuilder::new();
-    for metric in &declared {
-        if let Some(buckets) = metric.kind.buckets() {
-            builder =
-                builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
-        }
-    }
-    let handle = builder.install_recorder()?;
-    for metric in declared {
-        let help = metric.help.trim();
-        match metric.kind {
-            MetricKind::Counter => {
-                metrics::describe_counter!(metric.name, help);
-                // A counter that first appears with a value would seem not to have grown.
-                if metric.labels.is_empty() {
-                    Counter(*metric).increment(0);
-                }
-            }
-            MetricKind::Gauge | MetricKind::Info => metrics::describe_gauge!(metric.name, help),
-            MetricKind::Seconds | MetricKind::Delays | MetricKind::Sizes => {
-                metrics::describe_histogram!(metric.name, help);
-            }
-        }
-    }
-    Collector::default().describe();
-    BUILD_INFO.tell([program, env!("CARGO_PKG_VERSION")]);
-    Ok(handle)
+/// The admin address of a process, and the metrics that it exports there.
+pub struct Admin {
+    socket: TcpListener,
+    metrics: PrometheusHandle,
 }
 
-/// Serves the admin address until `stop`. It keeps serving while the process drains, so that
-/// `/readyz` can say so.
-pub async fn serve(
-    listener: TcpListener,
-    readiness: Readiness,
-    metrics: PrometheusHandle,
-    stop: CancellationToken,
-) {
-    let exporter = metrics.clone();
-    let upkeep = async move {
-        loop {
-            tokio::time::sleep(UPKEEP_INTERVAL).await;
-            exporter.run_upkeep();
+impl Admin {
+    /// Binds the address, and starts collecting metrics for the whole process: those of `declared`,
+    /// and the operating system's.
+    ///
+    /// # Errors
+    /// When the address could not be bound, or collecting has been started already.
+    pub fn open<'a>(
+        program: &'static str,
+        declared: impl IntoIterator<Item = &'a Metric>,
+        settings: &ProcessSettings,
+    ) -> Result<Self, Box<dyn Error>> {
+        let declared: Vec<_> = declared.into_iter().collect();
+        let mut builder = PrometheusBuilder::new();
+        for metric in &declared {
+            if let Some(buckets) = metric.kind.buckets() {
+                builder = builder
+                    .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
+            }
         }
-    };
-    let accepting = async {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => {
-                    serve_connection(stream, readiness.clone(), metrics.clone(), stop.clone());
+        let metrics = builder.install_recorder()?;
+        for metric in declared {
+            let help = metric.help.trim();
+            match metric.kind {
+                MetricKind::Counter => {
+                    metrics::describe_counter!(metric.name, help);
+                    // A counter that first appears with a value would seem not to have grown.
+                    if metric.labels.is_empty() {
+                        Counter { metric: *metric }.increment(0);
+                    }
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "admin: accept failed");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                MetricKind::Gauge => metrics::describe_gauge!(metric.name, help),
+                MetricKind::Seconds | MetricKind::Delays | MetricKind::Sizes => {
+                    metrics::describe_histogram!(metric.name, help);
                 }
             }
         }
-    };
-    tokio::select! { () = stop.cancelled() => {}, () = accepting => {}, () = upkeep => {} }
+        Collector::default().describe();
+        let version = env!("CARGO_PKG_VERSION");
+        BUILD_INFO.set_under([program, version], 1.0);
+        let socket = bind("admin", settings.admin_listen)?;
+        Ok(Self { socket, metrics })
+    }
+
+    /// Serves the admin address until `stop`. It keeps serving while the process drains, so that
+    /// `/readyz` can say so.
+    pub async fn serve(self, readiness: Readiness, stop: CancellationToken) {
+        let upkeep = async {
+            loop {
+                tokio::time::sleep(UPKEEP_INTERVAL).await;
+                self.metrics.run_upkeep();
+            }
+        };
+        let accepting = async {
+            loop {
+                let (stream, _) = accept(&self.socket).await;
+                let serving = serve_connection(stream, readiness.clone(), self.metrics.clone());
+                tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
+            }
+        };
+        tokio::select! { () = stop.cancelled() => {}, () = accepting => {}, () = upkeep => {} }
+    }
 }
 
-fn serve_connection(
-    stream: tokio::net::TcpStream,
-    readiness: Readiness,
-    metrics: PrometheusHandle,
-    stop: CancellationToken,
-) {
-    tokio::spawn(async move {
-        let service = service_fn(move |request| {
-            let response = respond(&request, &readiness, &metrics);
-            async { Ok::<_, Infallible>(response) }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .serve_connection(TokioIo::new(stream), service);
-        tokio::select! { _ = connection => {}, () = stop.cancelled() => {} }
+async fn serve_connection(stream: TcpStream, readiness: Readiness, metrics: PrometheusHandle) {
+    let service = service_fn(move |request| {
+        let response = respond(&request, &readiness, &metrics);
+        async { Ok::<_, Infallible>(response) }
     });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    let _ = connection.await;
 }
 
 fn respond(

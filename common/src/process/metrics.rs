@@ -4,9 +4,8 @@
 //! The declarations are also the registry. Buckets and help texts are set from it when a process
 //! starts, and a test compares it with the table in `deploy/README.md`.
 
-use std::time::Duration;
-
-use metrics::{Label, SharedString};
+pub use metrics::{Counter as CounterUnder, Histogram as HistogramUnder};
+use metrics::{IntoF64, Label, SharedString};
 
 /// The kind of a metric, which decides how it is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,8 +14,6 @@ pub enum MetricKind {
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Always 1; its labels carry the information.
-    Info,
     /// A histogram of durations, in seconds.
     Seconds,
     /// A histogram of delays, in seconds: usually short, but days while no worker runs.
@@ -30,7 +27,7 @@ impl MetricKind {
     #[must_use]
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
-            Self::Counter | Self::Gauge | Self::Info => None,
+            Self::Counter | Self::Gauge => None,
             Self::Seconds => Some(&[
                 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0,
                 2.5, 5.0, 10.0, 30.0,
@@ -48,7 +45,7 @@ impl MetricKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
-            Self::Gauge | Self::Info => "gauge",
+            Self::Gauge => "gauge",
             Self::Seconds | Self::Delays | Self::Sizes => "histogram",
         }
     }
@@ -69,7 +66,6 @@ pub struct Metric {
 
 impl Metric {
     fn labels<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> Vec<Label> {
-        debug_assert_eq!(self.labels.len(), N, "{}", self.name);
         let named = self.labels.iter().zip(values);
         named
             .map(|(name, value)| Label::new(*name, value))
@@ -77,133 +73,98 @@ impl Metric {
     }
 }
 
-/// A counter.
+/// A counter with so many labels.
 #[derive(Debug, Clone, Copy)]
-pub struct Counter(pub Metric);
+pub struct Counter<const LABELS: usize> {
+    /// How it is declared.
+    pub metric: Metric,
+}
 
-impl Counter {
-    /// Adds to a counter that has no labels.
+impl Counter<0> {
+    /// Adds to the counter.
     pub fn increment(&self, by: u64) {
-        self.add::<&str, 0>([], by);
+        self.add::<&str>([], by);
     }
+}
 
+impl<const LABELS: usize> Counter<LABELS> {
     /// Adds to the counter with these label values.
-    pub fn add<V: Into<SharedString>, const N: usize>(&self, values: [V; N], by: u64) {
+    pub fn add<V: Into<SharedString>>(&self, values: [V; LABELS], by: u64) {
         self.under(values).increment(by);
     }
 
     /// The counter with these label values, for hot paths where a look-up each time is too slow.
-    pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> CounterUnder {
-        CounterUnder(metrics::counter!(self.0.name, self.0.labels(values)))
+    pub fn under<V: Into<SharedString>>(&self, values: [V; LABELS]) -> CounterUnder {
+        metrics::counter!(self.metric.name, self.metric.labels(values))
     }
 }
 
-/// A counter with certain label values.
-#[derive(Debug, Clone)]
-pub struct CounterUnder(metrics::Counter);
-
-impl CounterUnder {
-    /// Adds to the counter.
-    pub fn increment(&self, by: u64) {
-        self.0.increment(by);
-    }
-}
-
-/// A gauge.
+/// A gauge with so many labels.
 #[derive(Debug, Clone, Copy)]
-pub struct Gauge(pub Metric);
+pub struct Gauge<const LABELS: usize> {
+    /// How it is declared.
+    pub metric: Metric,
+}
 
-impl Gauge {
-    /// Adds to a gauge that has no labels.
-    fn add(&self, by: f64) {
-        metrics::gauge!(self.0.name).increment(by);
-    }
-
-    /// Sets a gauge that has no labels.
+impl Gauge<0> {
+    /// Sets the gauge.
     pub fn set(&self, to: f64) {
-        self.set_under::<&str, 0>([], to);
-    }
-
-    /// Sets the gauge with these label values.
-    pub fn set_under<V: Into<SharedString>, const N: usize>(&self, values: [V; N], to: f64) {
-        metrics::gauge!(self.0.name, self.0.labels(values)).set(to);
+        self.set_under::<&str>([], to);
     }
 
     /// Adds 1 to the gauge until the returned guard is dropped.
     #[must_use]
     pub fn hold(&self) -> OneMore {
-        self.add(1.0);
-        OneMore(*self)
+        let gauge = self.under::<&str>([]);
+        gauge.increment(1.0);
+        OneMore(gauge)
+    }
+}
+
+impl<const LABELS: usize> Gauge<LABELS> {
+    /// Sets the gauge with these label values.
+    pub fn set_under<V: Into<SharedString>>(&self, values: [V; LABELS], to: f64) {
+        self.under(values).set(to);
+    }
+
+    fn under<V: Into<SharedString>>(&self, values: [V; LABELS]) -> metrics::Gauge {
+        metrics::gauge!(self.metric.name, self.metric.labels(values))
     }
 }
 
 /// A guard that subtracts 1 from its gauge when dropped.
 #[derive(Debug)]
-pub struct OneMore(Gauge);
+pub struct OneMore(metrics::Gauge);
 
 impl Drop for OneMore {
     fn drop(&mut self) {
-        self.0.add(-1.0);
+        self.0.decrement(1.0);
     }
 }
 
-/// A metric that is always 1 and carries information in its labels.
+/// A histogram with so many labels.
 #[derive(Debug, Clone, Copy)]
-pub struct Info(pub Metric);
-
-impl Info {
-    /// Exports these label values.
-    pub fn tell<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) {
-        metrics::gauge!(self.0.name, self.0.labels(values)).set(1.0);
-    }
+pub struct Histogram<const LABELS: usize> {
+    /// How it is declared.
+    pub metric: Metric,
 }
 
 /// A histogram of delays.
-#[derive(Debug, Clone, Copy)]
-pub struct Delays(pub Metric);
-
-impl Delays {
-    /// The histogram with these label values.
-    pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> SecondsUnder {
-        SecondsUnder(metrics::histogram!(self.0.name, self.0.labels(values)))
-    }
-}
-
+pub type Delays<const LABELS: usize> = Histogram<LABELS>;
 /// A histogram of durations.
-#[derive(Debug, Clone, Copy)]
-pub struct Seconds(pub Metric);
+pub type Seconds<const LABELS: usize> = Histogram<LABELS>;
+/// A histogram of sizes.
+pub type Sizes<const LABELS: usize> = Histogram<LABELS>;
 
-impl Seconds {
-    /// Records one duration with these label values.
-    pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], time: Duration) {
-        self.under(values).record(time);
+impl<const LABELS: usize> Histogram<LABELS> {
+    /// Records a value or a duration with these label values.
+    pub fn record<V: Into<SharedString>>(&self, values: [V; LABELS], value: impl IntoF64) {
+        self.under(values).record(value);
     }
 
     /// The histogram with these label values, for hot paths where a look-up each time is too slow.
-    pub fn under<V: Into<SharedString>, const N: usize>(&self, values: [V; N]) -> SecondsUnder {
-        SecondsUnder(metrics::histogram!(self.0.name, self.0.labels(values)))
-    }
-}
-
-/// A histogram of durations or delays with certain label values.
-#[derive(Debug, Clone)]
-pub struct SecondsUnder(metrics::Histogram);
-
-impl SecondsUnder {
-    /// Records one duration.
-    pub fn record(&self, time: Duration) {
-        self.0.record(time.as_secs_f64());
-    }
-}
-
-/// A histogram of sizes.
-#[derive(Debug, Clone, Copy)]
-pub struct Sizes(pub Metric);
-
-impl Sizes {
-    /// Records one size with these label values.
-    pub fn record<V: Into<SharedString>, const N: usize>(&self, values: [V; N], size: usize) {
-        metrics::histogram!(self.0.name, self.0.labels(values)).record(size as f64);
+    pub fn under<V: Into<SharedString>>(&self, values: [V; LABELS]) -> HistogramUnder {
+        metrics::histogram!(self.metric.name, self.metric.labels(values))
     }
 }
 
@@ -227,15 +188,18 @@ macro_rules! metrics {
     )+) => {
         $(
             $(#[doc = $help])+
-            pub(crate) const $name: $crate::process::metrics::$kind =
-                $crate::process::metrics::$kind($crate::process::metrics::Metric {
+            pub(crate) const $name: $crate::process::metrics::$kind<
+                { <[&str]>::len(&[$(stringify!($label)),*]) },
+            > = $crate::process::metrics::$kind {
+                metric: $crate::process::metrics::Metric {
                     name: $metric,
                     kind: $crate::process::metrics::MetricKind::$kind,
                     labels: &[$(stringify!($label)),*],
                     help: concat!($($help),+),
-                });
+                },
+            };
         )+
         /// Every metric of this crate.
-        pub const ALL: &[$crate::process::metrics::Metric] = &[$($name.0),+];
+        pub const ALL: &[$crate::process::metrics::Metric] = &[$($name.metric),+];
     };
 }

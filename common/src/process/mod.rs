@@ -13,14 +13,17 @@ pub mod settings;
 pub mod shares;
 pub mod shutdown;
 pub mod supervisor;
+pub mod tasks;
 pub mod vital;
 
-use std::{error::Error, io, io::Write, net::SocketAddr, process::ExitCode};
+use std::{error::Error, io, io::Write, net::SocketAddr, process::ExitCode, time::Duration};
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The most connections that the system holds until they are accepted: senders come all at once.
 pub const BACKLOG: u32 = 1_024;
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The name by which a process identifies itself to its servers: `program@host`.
 #[must_use]
@@ -48,6 +51,19 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Accepts the next connection, after a pause if one could not be accepted.
+pub async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match socket.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
 /// The exit code of a program that has ended. Writes its error to standard error.

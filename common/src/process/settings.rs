@@ -1,7 +1,7 @@
 //! Building blocks of the settings: their error, durations with a unit, and the settings that all
 //! processes share.
 
-use std::{collections::BTreeMap, ffi::OsStr, fmt, time::Duration};
+use std::{collections::BTreeMap, ffi::OsStr, fmt, net::SocketAddr, time::Duration};
 
 use clap::{Args, Parser, ValueEnum};
 
@@ -87,6 +87,15 @@ pub fn parse<S: Parser>() -> (S, ToldSettings) {
 /// Settings of every long-running process.
 #[derive(Debug, Clone, Args)]
 pub struct ProcessSettings {
+    /// Address that serves /livez, /readyz and /metrics; keep it private
+    #[arg(
+        long,
+        env = "LETTERBOX_ADMIN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9080"
+    )]
+    pub admin_listen: SocketAddr,
+
     /// Log filter: a level, or a list of target=level
     #[arg(long, env = "LETTERBOX_LOG", default_value = "info")]
     pub log: String,

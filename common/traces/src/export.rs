@@ -8,14 +8,12 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use hyper_rustls::HttpsConnectorBuilder;
 use letterbox_common::process::settings::SettingError;
-use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response, hyper::HyperClient};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use reqwest::{blocking::Client, redirect::Policy};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::{runtime::Handle, task::spawn_blocking};
+use tokio::task::{block_in_place, spawn_blocking};
 
 /// The variables that name the collector; the second one is for traces alone.
 const ENDPOINTS: [&str; 2] = [
@@ -54,17 +52,16 @@ pub fn start(program: &'static str) -> Result<Traces, SettingError> {
         .map_err(|error| wrong(&error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .build();
+    let client = Client::builder()
+        .tls_backend_preconfigured(tls)
+        .timeout(TIMEOUT)
+        .redirect(Policy::none())
+        .no_proxy();
+    // It runs on a thread of its own, and so does the exporter that waits for it.
+    let client = block_in_place(|| client.build()).map_err(|error| wrong(&error))?;
     let exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(OnRuntime {
-            client: HyperClient::new(connector, TIMEOUT, None),
-            runtime: Handle::current(),
-        })
+        .with_http_client(client)
         .build()
         .map_err(|error| wrong(&error))?;
     let mut resource = Resource::builder();
@@ -94,21 +91,5 @@ impl Traces {
         let Self(Some(provider)) = self else { return };
         let ending = spawn_blocking(move || drop(provider.shutdown_with_timeout(END_TIMEOUT)));
         let _ = ending.await;
-    }
-}
-
-/// An HTTP client that runs on the runtime, since the exporter calls it from a thread outside.
-#[derive(Debug)]
-struct OnRuntime<C> {
-    client: C,
-    runtime: Handle,
-}
-
-#[async_trait]
-impl<C: HttpClient + Clone + 'static> HttpClient for OnRuntime<C> {
-    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let client = self.client.clone();
-        let sending = async move { client.send_bytes(request).await };
-        self.runtime.spawn(sending).await?
     }
 }

@@ -14,22 +14,19 @@ mod subject;
 
 use std::time::Duration;
 
-use letterbox_common::{
-    form::TokenHash,
-    process::{client_address::ClientAddress, vital::vital},
-};
+use letterbox_common::{form::TokenHash, process::client_address::ClientAddress};
 use letterbox_database::Database;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use self::{
     exhausted::Exhausted,
-    store::{Admittance, Admitted, Requests, sweep},
+    store::{Admittance, Admitted, Requests},
     subject::Subject,
 };
 pub(crate) use self::{
     live_form::{LiveForm, LiveRelease},
     store::STATEMENTS,
-    store::sweep::STATEMENTS as SWEEPING_STATEMENTS,
+    store::sweep::{STATEMENTS as SWEEPING_STATEMENTS, sweep},
 };
 use crate::metrics;
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
@@ -59,15 +56,9 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Starts admission as a task of `tasks`, and sweeping as one of `background`, until `stop`.
+    /// Starts admission as a task of `tasks`.
     #[must_use]
-    pub(crate) fn start(
-        database: Database,
-        tasks: &TaskTracker,
-        background: &TaskTracker,
-        stop: CancellationToken,
-    ) -> Self {
-        background.spawn(vital("sweep", sweep::sweep(database.clone(), stop)));
+    pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
         let requests = LookUps(Requests { database });
         Self {
             requests: Batcher::start("admission", REQUESTS, requests, tasks),

@@ -1,7 +1,7 @@
 //! The settings of the desk: each has an environment variable and a flag, is parsed once, and is
 //! checked before anything starts.
 
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 use clap::Parser;
 use letterbox_common::process::{
@@ -9,13 +9,15 @@ use letterbox_common::process::{
     networks::Networks,
     secret_setting::{SecretSetting, help},
     settings::{ProcessSettings, SettingError},
+    shares::Shares,
 };
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
 use letterbox_operator::Addresses;
 
 use crate::{
     oidc::{CLIENT_SECRET, Oidc},
-    server::SHARE,
+    pages::Pages,
+    server::{Desk, SHARE},
 };
 
 const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];
@@ -23,6 +25,7 @@ const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];
 /// Pages for people: what waits for their answer, and what their workflows have done
 #[derive(Debug, Clone, Parser)]
 #[command(name = "letterbox-desk", version, after_help = help(&SECRETS))]
+#[command(mut_arg("admin_listen", |arg| arg.default_value("127.0.0.1:9082")))]
 pub(crate) struct DeskSettings {
     /// Address for browsers; HTTP/1.1, to be run behind a proxy that terminates TLS
     #[arg(
@@ -32,15 +35,6 @@ pub(crate) struct DeskSettings {
         default_value = "127.0.0.1:8082"
     )]
     pub listen: SocketAddr,
-
-    /// Address that serves /livez, /readyz and /metrics; keep it private
-    #[arg(
-        long,
-        env = "LETTERBOX_ADMIN_LISTEN",
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:9082"
-    )]
-    pub admin_listen: SocketAddr,
 
     /// Proxies whose X-Forwarded-For is trusted, as CIDR[,CIDR...] [default: none]
     #[arg(
@@ -80,37 +74,23 @@ pub(crate) struct DeskSettings {
     pub process: ProcessSettings,
 }
 
-/// Checked settings.
-pub(crate) struct Config {
-    pub(crate) database: Database,
-    pub(crate) proxies: TrustedProxies,
-    /// Scheme, host and port of the desk, as browsers name them in `Origin`.
-    pub(crate) origin: String,
-    pub(crate) addresses: Addresses,
-    /// Whether people can have a link sent to sign in with.
-    pub(crate) signs_in_by_email: bool,
-    /// Who else vouches for people.
-    pub(crate) oidc: Option<Oidc>,
-    pub(crate) shutdown_timeout: Duration,
-}
-
-impl Config {
-    /// Checks the settings.
+impl DeskSettings {
+    /// Checks the settings, and makes the desk of them.
     ///
     /// # Errors
     /// Names the setting that can't be used.
-    pub(crate) fn from_settings(settings: &DeskSettings) -> Result<Self, SettingError> {
-        let url = &settings.addresses.desk_url;
+    pub(crate) fn desk(&self) -> Result<Desk, SettingError> {
+        let url = &self.addresses.desk_url;
         if !matches!(url.scheme(), "http" | "https") || url.path() != "/" {
             return Err(SettingError::new(
                 "LETTERBOX_DESK_URL",
                 "must be http:// or https:// and a host, without a path",
             ));
         }
-        let proxies = settings.trusted_proxies.parse::<Networks>();
+        let proxies = self.trusted_proxies.parse::<Networks>();
         let proxies =
             proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?;
-        if url.scheme() == "https" && settings.trusted_proxies.is_empty() {
+        if url.scheme() == "https" && self.trusted_proxies.is_empty() {
             tracing::warn!(
                 "LETTERBOX_TRUSTED_PROXIES is empty: all who come through the proxy that terminates \
                  TLS count as one client, and share its {SHARE} connections"
@@ -118,14 +98,17 @@ impl Config {
         }
         let name = letterbox_common::process::name("letterbox-desk");
         let target = DatabaseTarget::from_environment()?;
-        Ok(Self {
-            database: Database::new(&target, &settings.database, Role::Desk, &name)?,
+        Ok(Desk {
+            database: Database::new(&target, &self.database, Role::Desk, &name)?,
             proxies: TrustedProxies(proxies),
             origin: url.origin().ascii_serialization(),
-            addresses: settings.addresses.clone(),
-            signs_in_by_email: settings.sign_in_by_email,
-            oidc: oidc(settings)?,
-            shutdown_timeout: settings.process.shutdown_timeout,
+            oidc: oidc(self)?,
+            addresses: self.addresses.clone(),
+            signs_in_by_email: self.sign_in_by_email,
+            pages: Pages::new(),
+            strangers: Shares::of(SHARE),
+            lookups: Shares::of(SHARE),
+            people: Shares::of(SHARE),
         })
     }
 }

@@ -3,13 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use letterbox_common::process::{self, admin, bind, logging, shutdown};
+use letterbox_common::process::{self, admin::Admin, bind, logging, shutdown};
 
-use crate::{
-    all_metrics,
-    config::{Config, DeskSettings},
-    server::run,
-};
+use crate::{all_metrics, config::DeskSettings, server::run};
 
 const PROGRAM: &str = "letterbox-desk";
 
@@ -21,10 +17,10 @@ pub async fn main() -> ExitCode {
 
 async fn start(settings: DeskSettings) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
-    let config = Config::from_settings(&settings)?;
-    let metrics = admin::start_metrics(PROGRAM, all_metrics())?;
-    let public = bind("public", settings.listen)?;
-    let admin = bind("admin", settings.admin_listen)?;
-    run(config, public, admin, metrics, shutdown::on_signal()?).await;
+    let desk = settings.desk()?;
+    let (public, process) = (bind("public", settings.listen)?, settings.process);
+    let admin = Admin::open(PROGRAM, all_metrics(), &process)?;
+    let stop = shutdown::on_signal()?;
+    run(desk, process.shutdown_timeout, public, admin, stop).await;
     Ok(())
 }

@@ -8,23 +8,21 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use letterbox_common::{
     ids::UserId,
     process::{
-        admin,
+        self,
+        admin::Admin,
         client_address::{ClientAddress, TrustedProxies},
         readiness::Readiness,
         shares::Shares,
         shutdown::Deadline,
-        supervisor,
-        vital::vital,
+        tasks::Tasks,
     },
 };
-use letterbox_database::{Database, health};
+use letterbox_database::{Database, observe};
 use letterbox_operator::Addresses;
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    config::Config,
     oidc::Oidc,
     pages::Pages,
     places::{Place, Places},
@@ -42,7 +40,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a connection lives.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(300);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
 
@@ -67,56 +64,25 @@ pub(crate) struct Desk {
     pub(crate) people: Shares<UserId>,
 }
 
-/// Runs until `stop`, then finishes the requests that have begun.
+/// Runs until `stop`, then finishes the requests that have begun, for `time` at most.
 pub(crate) async fn run(
-    config: Config,
+    desk: Desk,
+    time: Duration,
     public: TcpListener,
-    admin: TcpListener,
-    metrics: PrometheusHandle,
+    admin: Admin,
     stop: CancellationToken,
 ) {
-    let (readiness, background) = (Readiness::default(), TaskTracker::new());
-    let serving = readiness.component("listener");
-    let stop_background = CancellationToken::new();
-    background.spawn(admin::serve(
-        admin,
-        readiness.clone(),
-        metrics,
-        stop_background.clone(),
-    ));
-    background.spawn(supervisor::tell(readiness.clone(), stop.clone()));
-    let watching = health::watch(
-        config.database.clone(),
-        readiness.component("database"),
-        stop_background.clone(),
-    );
-    background.spawn(vital("health", watching));
-
-    let desk = Arc::new(Desk {
-        database: config.database,
-        proxies: config.proxies,
-        origin: config.origin,
-        addresses: config.addresses,
-        signs_in_by_email: config.signs_in_by_email,
-        oidc: config.oidc,
-        pages: Pages::new(),
-        strangers: Shares::of(SHARE),
-        lookups: Shares::of(SHARE),
-        people: Shares::of(SHARE),
-    });
+    let (readiness, mut tasks) = (Readiness::default(), Tasks::new(&stop));
+    let (serving, connections) = (readiness.component("listener"), TaskTracker::new());
+    tasks.wait("connections", &connections);
+    observe(&mut tasks, &stop, &desk.database, &readiness, admin);
+    let desk = Arc::new(desk);
     serving.ready();
-    let connections = TaskTracker::new();
     stop.run_until_cancelled(accept(&public, &desk, &connections, &stop))
         .await;
     serving.not_ready("stopping");
     drop(public);
-    connections.close();
-    let deadline = Deadline::after(config.shutdown_timeout);
-    let in_order = deadline.step("connections", connections.wait()).await;
-    desk.database.close();
-    stop_background.cancel();
-    background.close();
-    let in_order = in_order & deadline.step("admin", background.wait()).await;
+    let in_order = tasks.end(Deadline::after(time)).await;
     tracing::info!(in_order, "stopped");
 }
 
@@ -128,14 +94,8 @@ async fn accept(
 ) {
     let (places, peers) = (Places::of(MAX_CONNECTIONS), Shares::of(SHARE));
     loop {
-        let (stream, peer) = match public.accept().await {
-            Ok((stream, peer)) => (stream, peer.ip()),
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+        let (stream, peer) = process::accept(public).await;
+        let peer = peer.ip();
         let counted = (!desk.proxies.contains(peer)).then(|| ClientAddress::from(peer));
         let share = counted.map(|peer| peers.take(peer));
         if let Some(None) = share {

@@ -1,5 +1,7 @@
 //! Storing the entries of messages, and what comes of it: done, left for later, or a dead letter.
 
+use std::time::Duration;
+
 use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use lapin::message::Delivery;
@@ -81,7 +83,7 @@ impl Storing<'_> {
         let _in_hand = self
             .in_hand
             .hold(queue, oldest(entries.iter().map(|one| &one.entry)));
-        metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], entries.len());
+        metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], entries.len() as f64);
         let mut patience = Patience::new(stop);
         let mut all = Attempted {
             left: entries,
@@ -135,7 +137,7 @@ impl Storing<'_> {
                     if let Some(received_at) = entry.entry.received_at() {
                         // Two machines' clocks may differ: a negative delay counts as 0.
                         let delay = now.duration_since(received_at).try_into();
-                        delays.record(delay.unwrap_or_default());
+                        delays.record(delay.unwrap_or(Duration::ZERO));
                     }
                 }
                 EntryOutcome::Retry => attempted.left.push(OpenEntry { message, entry }),

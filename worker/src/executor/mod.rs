@@ -37,9 +37,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use futures_util::FutureExt;
 use letterbox_common::{
     ids::WorkspaceId,
+    process::settings::{milliseconds, seconds},
     sealing::KeyRing,
     states::{ActionState, RunState},
 };
@@ -94,14 +96,22 @@ pub(crate) fn statements() -> impl Iterator<Item = &'static [&'static Statement]
 }
 
 /// How long things may take.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Timeouts {
-    /// How long a worker may be silent about a run before another one takes it. Longer than any
-    /// request takes.
+    /// Time after which another worker takes over a run that its worker has not advanced, in
+    /// seconds; at least 35
+    #[arg(long = "run-lease", env = "LETTERBOX_RUN_LEASE_SECONDS", value_name = "SECONDS",
+          default_value = "60", value_parser = seconds)]
     pub lease: Duration,
-    /// Pause before the second attempt at an action; doubled for each further one.
+
+    /// Pause before the second attempt at an action, in milliseconds; doubled before each later one
+    #[arg(long, env = "LETTERBOX_RETRY_MILLISECONDS", value_name = "MS", default_value = "3500",
+        value_parser = milliseconds)]
     pub retry: Duration,
-    /// How long a person may take to approve an action.
+
+    /// Time that a person has to approve an action, in seconds
+    #[arg(long, env = "LETTERBOX_APPROVAL_SECONDS", value_name = "SECONDS", default_value =
+        "604800", value_parser = seconds)]
     pub approval: Duration,
 }
 

@@ -5,6 +5,7 @@ mod store;
 
 use std::time::Duration;
 
+use clap::Args;
 use letterbox_common::states::Forgotten;
 use letterbox_database::Database;
 use tokio_util::sync::CancellationToken;
@@ -17,15 +18,26 @@ const EVERY: Duration = Duration::from_secs(3600);
 const PIECE: i32 = 500;
 
 /// How many days each kind of data is kept; `None` means forever.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Retention {
-    /// Bodies of signals.
+    /// Days for which the bodies of signals are kept [default: forever]
+    #[arg(long = "keep-bodies", env = "LETTERBOX_KEEP_BODIES_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub(crate) bodies: Option<u16>,
-    /// Inputs of finished runs.
+
+    /// Days for which the inputs of finished runs are kept [default: forever]
+    #[arg(long = "keep-inputs", env = "LETTERBOX_KEEP_INPUTS_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub(crate) inputs: Option<u16>,
-    /// Requests that finished runs have sent.
+
+    /// Days for which the requests sent by finished runs are kept [default: forever]
+    #[arg(long = "keep-requests", env = "LETTERBOX_KEEP_REQUESTS_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub(crate) requests: Option<u16>,
-    /// Finished runs as a whole.
+
+    /// Days for which finished runs are kept [default: forever]
+    #[arg(long = "keep-runs", env = "LETTERBOX_KEEP_RUNS_DAYS", value_name = "DAYS",
+          value_parser = clap::value_parser!(u16).range(1..=36_500))]
     pub(crate) runs: Option<u16>,
 }
 

@@ -94,7 +94,7 @@ impl Publisher {
             if fails(&["publish", &key, "after"]).await {
                 return Err(PublishError::TimedOut);
             }
-            metrics::PUBLISH_DURATION.record::<&str, 0>([], began.elapsed());
+            metrics::PUBLISH_DURATION.record::<&str>([], began.elapsed());
         }
         result
     }

@@ -19,7 +19,7 @@ DELETE FROM rate_limits WHERE key IN (
 }
 
 /// Sweeps periodically until `stop`.
-pub(in crate::admission) async fn sweep(database: Database, stop: CancellationToken) {
+pub(crate) async fn sweep(database: Database, stop: CancellationToken) {
     while stop
         .run_until_cancelled(tokio::time::sleep(PERIOD))
         .await

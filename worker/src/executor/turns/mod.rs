@@ -137,8 +137,8 @@ impl Turns {
     }
 
     /// Forgets this worker, so that nobody counts on it.
-    pub(crate) async fn forget(database: &Database, worker: Uuid) {
+    pub(crate) async fn forget(database: Database, worker: Uuid) {
         // Where this fails, others notice by the time of its last report.
-        let _ = store::forget_worker(database, worker).await;
+        let _ = store::forget_worker(&database, worker).await;
     }
 }
