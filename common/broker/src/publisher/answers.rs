@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::BrokerError;
 
 /// How long a message may be unconfirmed while nothing else is confirmed on its channel.
-pub(crate) const SILENT_FOR: Duration = Duration::from_secs(10);
+pub(super) const SILENT_FOR: Duration = Duration::from_secs(10);
 /// After how many sessions that ended so a session's patience no longer doubles: it is 40 s.
 const MAX_DOUBLINGS: u32 = 2;
 
@@ -59,6 +59,29 @@ impl State {
         Self {
             last: now,
             silent_sessions: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const A_MOMENT: Duration = Duration::from_millis(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_doubles_twice_and_an_answer_makes_it_short_again() {
+        let answers = Answers::default();
+        for _ in 0..2 {
+            for doubled in [1, 2, 4, 4] {
+                advance(SILENT_FOR * doubled - A_MOMENT).await;
+                assert!(answers.expect().is_ok(), "{doubled}");
+                advance(A_MOMENT).await;
+                assert!(answers.expect().is_err(), "{doubled}");
+            }
+            answers.note(Instant::now());
         }
     }
 }

@@ -9,7 +9,7 @@
 //! A broker that blocks publishing, or whose connection ends, may confirm much later or never: then
 //! every waiting caller gets an error at once.
 
-pub(crate) mod answers;
+mod answers;
 mod channels;
 mod job;
 
