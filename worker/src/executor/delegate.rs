@@ -92,13 +92,13 @@ impl Executor {
                 };
                 Ok(tell(run.key(&refused), reason, None))
             }
-            AgentPart::Done(said) => Ok(self.conclude_agent(run, next, said)),
+            AgentPart::Done(said) => Ok(self.conclude_agent(run, next, &said)),
             AgentPart::Fail(reason) => Err(reason.into()),
         }
     }
 
     /// An agent is done: what its model said last is its answer.
-    fn conclude_agent(&self, run: &RunInProgress<'_>, next: &Next<'_>, said: String) -> Outcome {
+    fn conclude_agent(&self, run: &RunInProgress<'_>, next: &Next<'_>, said: &str) -> Outcome {
         let id = &next.action.id;
         let answer = json!({ "content": said }).to_string().into_bytes();
         let answer = Some(answer).filter(|_| run.release.uses_answer_of(id));

@@ -353,21 +353,18 @@ impl Sending<'_> {
     }
 
     /// The action succeeded: continue with the next one. Its answer is kept if somebody may use it.
-    fn done(&self, answer: Answer, body: Option<Vec<u8>>, branch: Option<Branch>) -> Outcome {
+    fn done(&self, mut answer: Answer, body: Option<Vec<u8>>, branch: Option<Branch>) -> Outcome {
         let (run, id) = (self.run, &self.next.action.id);
         let is_kept = self.next.part_of.is_some() || run.release.uses_answer_of(id);
         let body = body.filter(|_| is_kept);
         let sealed = body.as_deref();
-        let sealed = sealed.and_then(|body| self.executor.seal_answer(run, id, body));
+        answer.sealed = sealed.and_then(|body| self.executor.seal_answer(run, id, body));
         let record = ActionRecord {
             answer: body,
             status: answer.status,
             ..ActionRecord::done(branch)
         };
-        let change = Change::Answered {
-            answer: Answer { sealed, ..answer },
-            branch,
-        };
+        let change = Change::Answered { answer, branch };
         Outcome::GoOn(run.key(self.next), change, record)
     }
 
