@@ -92,8 +92,8 @@ impl DeskSettings {
             proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?;
         if url.scheme() == "https" && self.trusted_proxies.is_empty() {
             tracing::warn!(
-                "LETTERBOX_TRUSTED_PROXIES is empty: all who come through the proxy that terminates \
-                 TLS count as one client, and share its {SHARE} connections"
+                "LETTERBOX_TRUSTED_PROXIES is empty: all who come through the proxy that \
+                 terminates TLS count as one client, and share its {SHARE} connections"
             );
         }
         let name = letterbox_common::process::name("letterbox-desk");

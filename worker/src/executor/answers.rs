@@ -4,15 +4,11 @@
 //! each run in hand and reads the rest for the action that names it; and all that is opened and
 //! parsed for templates at one moment comes out of one budget.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use letterbox_common::{
-    ids::WorkspaceId,
-    sealing::{OpenError, Place, Seal},
-};
+use letterbox_common::sealing::{OpenError, Place, Seal};
 use letterbox_workflow::{References, TemplateContext};
-use moka::sync::Cache;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Executor,
@@ -24,58 +20,11 @@ use crate::stored_bytes::ROW_BYTES;
 
 /// How much of an answer is kept that made an action fail, in bytes.
 const MAX_EXCERPT: usize = 2 * 1024;
-/// What the answers that templates name may take in a worker at one moment, in KiB: of one workspace,
-/// and of all. What is left is there for the others.
-const SHARE: usize = 48 << 10;
-const BUDGET: usize = 64 << 10;
-/// Workspaces whose shares are kept.
-const MAX_SHARES: u64 = 1_000;
-/// How often an answer is in memory while it is read and opened.
-const COPIES: usize = 4;
-/// Bytes that one byte of JSON may take once it is parsed, and all values of a request.
-const PARSED: usize = 25;
-const MAX_PARSED: usize = 8 << 20;
-
 /// The values that the templates of one action see. The budget has its answers back when this is
 /// dropped.
 pub(super) struct Values {
     pub(super) context: TemplateContext,
     _budget: Option<[OwnedSemaphorePermit; 2]>,
-}
-
-/// The budget of a worker, in KiB.
-pub(super) struct Budget {
-    all: Arc<Semaphore>,
-    shares: Cache<WorkspaceId, Arc<Semaphore>>,
-}
-
-impl Budget {
-    pub(super) fn new() -> Self {
-        Self {
-            all: Arc::new(Semaphore::new(BUDGET)),
-            shares: Cache::new(MAX_SHARES),
-        }
-    }
-
-    /// Waits until a workspace may open and parse answers of so many bytes. It waits for its own
-    /// share first: nobody stands behind it in the line of all.
-    async fn take(
-        &self,
-        workspace: WorkspaceId,
-        length: usize,
-    ) -> Option<[OwnedSemaphorePermit; 2]> {
-        let bytes = COPIES * length + MAX_PARSED.min(PARSED * length);
-        let kibibytes = u32::try_from(bytes.div_ceil(1024).min(SHARE)).ok()?;
-        if kibibytes == 0 {
-            return None;
-        }
-        let share = || Arc::new(Semaphore::new(SHARE));
-        let share = self.shares.get_with(workspace, share);
-        let own = share.acquire_many_owned(kibibytes).await.ok()?;
-        let all = Arc::clone(&self.all);
-        let of_all = all.acquire_many_owned(kibibytes).await.ok()?;
-        Some([own, of_all])
-    }
 }
 
 impl Executor {

@@ -16,6 +16,7 @@
 
 mod answers;
 mod approvals;
+mod budget;
 mod delegate;
 mod evaluate;
 mod kept_answers;
@@ -55,7 +56,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::turns::{Hand, Limits, Turns};
 use self::{
-    answers::Budget,
+    budget::Budget,
     evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
