@@ -1,11 +1,9 @@
 //! The log of refused requests: one line for each, up to a number per second, because anyone can
 //! send requests that are refused, and logs take space.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tracing::Level;
 
 /// Maximum lines in a second.
@@ -47,7 +45,7 @@ impl RequestLog {
             500.. => &self.failed,
             _ => &self.refused,
         };
-        let mut second = seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut second = seconds.lock();
         if now.saturating_duration_since(second.began) >= SECOND {
             let left_out = second.left_out;
             if left_out > 0 {

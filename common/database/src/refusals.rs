@@ -2,11 +2,9 @@
 //! moment, instead of asking with every call. Each attempt takes, until it is refused, a place that
 //! somebody else could have, even the one that the administrator needs to look what is wrong.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 
 use crate::DatabaseError;
@@ -31,7 +29,7 @@ impl Refusals {
     /// # Errors
     /// The last refusal, if that was a moment ago, or another call is trying.
     pub(crate) fn may_try(&self) -> Result<(), DatabaseError> {
-        match &mut *self.lock() {
+        match &mut *self.0.lock() {
             Some(refused) if refused.until > Instant::now() => Err(refused.error.clone()),
             Some(refused) => {
                 refused.until = Instant::now() + PAUSE;
@@ -45,13 +43,9 @@ impl Refusals {
     pub(crate) fn note<T>(&self, got: &Result<T, DatabaseError>) {
         let is_full = |error: &DatabaseError| error.code == Some(SqlState::TOO_MANY_CONNECTIONS);
         let refusal = got.as_ref().err().filter(|error| is_full(error));
-        *self.lock() = refusal.map(|error| Refused {
+        *self.0.lock() = refusal.map(|error| Refused {
             error: error.clone(),
             until: Instant::now() + PAUSE,
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Refused>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

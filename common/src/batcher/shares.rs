@@ -1,11 +1,9 @@
 //! Shares: of what may wait in a batcher, one party has at most a quarter, so that the flood of one
 //! is not refused to others.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::Mutex;
 /// The part of a batcher that one party may have.
 const SHARE: usize = 4;
 
@@ -43,7 +41,7 @@ impl Shares {
 
     /// Takes a place for an item of so many bytes; `None` if the party has its share already.
     pub(super) fn take(self: &Arc<Self>, party: u128, bytes: usize) -> Option<Place> {
-        let mut parties = self.lock();
+        let mut parties = self.taken.lock();
         let taken = parties.entry(party).or_default();
         if taken.items >= self.most.items || taken.bytes + bytes > self.most.bytes {
             return None;
@@ -56,15 +54,11 @@ impl Shares {
             bytes,
         })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u128, Taken>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut parties = self.shares.lock();
+        let mut parties = self.shares.taken.lock();
         if let Some(taken) = parties.get_mut(&self.party) {
             taken.items -= 1;
             taken.bytes -= self.bytes;

@@ -1,12 +1,9 @@
 //! The readiness of a process, as `/readyz` reports it: a process is ready when each of its
 //! components is. A component may have members, of which one is enough.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use parking_lot::Mutex;
 /// The components of a process, and what they wait for.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Parts);
@@ -51,7 +48,7 @@ impl Readiness {
     }
 
     fn add(&self, name: &'static str, member: String, is_dispensable: bool) -> Component {
-        let mut parts = lock(&self.0);
+        let mut parts = self.0.lock();
         let part = parts.entry(name).or_default();
         part.is_dispensable = is_dispensable;
         part.members
@@ -77,7 +74,7 @@ impl Readiness {
     }
 
     fn reasons(&self, is_asked: impl Fn(&Part) -> bool) -> BTreeMap<&'static str, String> {
-        let parts = lock(&self.0);
+        let parts = self.0.lock();
         let asked = parts.iter().filter(|(_, part)| is_asked(part));
         asked
             .filter_map(|(name, part)| Some((*name, part.reason()?)))
@@ -102,10 +99,6 @@ impl Part {
             reasons.filter_map(|(member, why)| Some(format!("{member}: {}", why.as_ref()?)));
         Some(reasons.collect::<Vec<_>>().join("; "))
     }
-}
-
-fn lock(parts: &Parts) -> MutexGuard<'_, BTreeMap<&'static str, Part>> {
-    parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Display for Component {
@@ -135,7 +128,7 @@ impl Component {
 
     /// Returns whether this is new.
     fn set(&self, reason: Option<String>) -> bool {
-        let mut parts = lock(&self.parts);
+        let mut parts = self.parts.lock();
         let members = parts.get_mut(self.name).map(|part| &mut part.members);
         let Some(now) = members.and_then(|members| members.get_mut(&self.member)) else {
             return false;

@@ -1,12 +1,9 @@
 //! Shares: of what a process has for all, each party has at most so much at once, so that none of
 //! them takes all of it.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
+use parking_lot::Mutex;
 type Taken<P> = Arc<Mutex<HashMap<P, usize>>>;
 
 /// What the parties have.
@@ -28,7 +25,7 @@ impl<P: Eq + Hash + Copy> Shares<P> {
 
     /// One more for a party; `None` if it has its share already.
     pub fn take(&self, party: P) -> Option<Share<P>> {
-        let mut parties = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parties = self.taken.lock();
         let taken = parties.entry(party).or_default();
         if *taken >= self.most {
             return None;
@@ -50,7 +47,7 @@ pub struct Share<P: Eq + Hash> {
 
 impl<P: Eq + Hash> Drop for Share<P> {
     fn drop(&mut self) {
-        let mut parties = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parties = self.taken.lock();
         if let Some(taken) = parties.get_mut(&self.party) {
             *taken -= 1;
             if *taken == 0 {

@@ -5,10 +5,7 @@
 mod kept;
 mod store;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -16,6 +13,7 @@ use letterbox_common::{
     webhook::{DeliveryFault, WebhookAddress},
 };
 use letterbox_database::Database;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -88,7 +86,7 @@ impl Faults {
 async fn write(database: Database, shared: Arc<Shared>) {
     loop {
         shared.has_some.notified().await;
-        let kept = std::mem::take(&mut *shared.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = std::mem::take(&mut *shared.kept.lock());
         if let Err(error) = store::note(&database, &kept.into_refused()).await {
             tracing::debug!(%error, "refusals were not written");
         }

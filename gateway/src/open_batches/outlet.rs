@@ -4,12 +4,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use letterbox_broker::{PublishError, Publisher};
 use letterbox_common::process::readiness::Component;
+use parking_lot::Mutex;
 
 use super::Spillable;
 use crate::metrics;
@@ -54,7 +54,7 @@ impl Outlet {
     /// Whether a message would be tried, as far as this gateway knows: there
     /// is a connection, and the queue has not just refused or been silent.
     pub(crate) fn may_take(&self, routing_key: &str) -> bool {
-        let queues = self.lock();
+        let queues = self.queues.lock();
         let silent = queues.silent.get(routing_key);
         let is_silent = silent.is_some_and(|again| *again > Instant::now());
         self.is_open() && !is_silent && !queues.refusing.contains(routing_key)
@@ -89,7 +89,7 @@ impl Outlet {
     /// Whether a queue may be tried: it is not known to be silent, or its pause is over. Then the
     /// caller is the one that probes it, and a new pause begins for the others.
     fn may_ask(&self, routing_key: &str) -> bool {
-        match self.lock().silent.get_mut(routing_key) {
+        match self.queues.lock().silent.get_mut(routing_key) {
             None => true,
             Some(again) if *again <= Instant::now() => {
                 *again = Instant::now() + QUIET;
@@ -100,7 +100,7 @@ impl Outlet {
     }
 
     fn note(&self, routing_key: &str, published: Result<(), PublishError>) {
-        let mut queues = self.lock();
+        let mut queues = self.queues.lock();
         match published {
             Ok(()) => {
                 queues.silent.remove(routing_key);
@@ -120,7 +120,7 @@ impl Outlet {
     /// Reports the queues with problems. Called periodically instead of at each result, because a
     /// queue at its limit takes one message and refuses the next.
     pub(super) fn report(&self) {
-        let mut queues = self.lock();
+        let mut queues = self.queues.lock();
         // What nobody has asked again when it was time is not known to be silent any more.
         let now = Instant::now();
         queues.silent.retain(|_, again| *again + QUIET > now);
@@ -136,9 +136,5 @@ impl Outlet {
         } else {
             self.component.not_ready(troubles.join(", "));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Troubled> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

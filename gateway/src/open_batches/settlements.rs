@@ -4,13 +4,11 @@
 //! Until then, every query of this gateway for claims names the batches that are confirmed, so that
 //! the repeat of an answered item is a duplicate although the database does not know yet.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use letterbox_broker::retry_delays;
 use letterbox_database::{Database, DatabaseError};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -49,12 +47,12 @@ impl Known {
 impl Settlements {
     /// Notes that the broker has confirmed a batch. The next claim closes it.
     pub fn confirm(&self, batch: BatchId) {
-        self.lock().confirmed.insert(batch);
+        self.known.lock().confirmed.insert(batch);
     }
 
     /// Notes that batches are not known to be published: a retry may take them over at once.
     pub(crate) fn fail(&self, batches: impl IntoIterator<Item = BatchId>) {
-        self.lock().remember_failed(batches);
+        self.known.lock().remember_failed(batches);
         self.changed.notify_one();
     }
 
@@ -65,14 +63,14 @@ impl Settlements {
 
     /// The batches that are known to be confirmed and may still have a row.
     pub(crate) fn confirmed(&self) -> Vec<BatchId> {
-        let known = self.lock();
+        let known = self.known.lock();
         known.confirmed.union(&known.closing).copied().collect()
     }
 
     /// Takes confirmed batches for the caller to close. Unless the caller reports them as closed,
     /// they are given out again.
     pub(crate) fn take_confirmed(self: &Arc<Self>) -> ClosingBatches {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let batches: Vec<_> = known.confirmed.iter().copied().take(MAX_CLOSED).collect();
         for batch in &batches {
             known.confirmed.remove(batch);
@@ -86,11 +84,7 @@ impl Settlements {
     }
 
     fn take_failed(&self) -> BTreeSet<BatchId> {
-        std::mem::take(&mut self.lock().failed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.known.lock().failed)
     }
 
     /// Writes outcomes whenever no claim will, until `stop`; then the remaining ones, once.
@@ -116,7 +110,7 @@ impl Settlements {
         if !failed.is_empty() {
             // First, because senders may be retrying already.
             let ending = store::end_leases(database, &failed).await;
-            ending.inspect_err(|_| self.lock().remember_failed(failed))?;
+            ending.inspect_err(|_| self.known.lock().remember_failed(failed))?;
         }
         loop {
             let closing = self.take_confirmed();
@@ -149,7 +143,7 @@ impl ClosingBatches {
 
 impl Drop for ClosingBatches {
     fn drop(&mut self) {
-        let mut known = self.settlements.lock();
+        let mut known = self.settlements.known.lock();
         for batch in &self.batches {
             known.closing.remove(batch);
         }

@@ -5,12 +5,13 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use letterbox_common::{ids::WorkspaceId, process::readiness::Component};
 use letterbox_database::{Database, DatabaseError};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -89,7 +90,7 @@ impl Spill {
         self.reserve(messages)?;
         // The reservation is not given back on an error: the next measurement corrects it.
         let kept = store::spill(&self.database, messages).await;
-        self.lock().adding -= 1;
+        self.sizes.lock().adding -= 1;
         let kept = kept?;
         let spilled = messages.iter().filter(|one| kept.contains(&one.batch));
         metrics::SPILLED.increment(spilled.map(|one| u64::from(one.body.entries)).sum());
@@ -97,7 +98,7 @@ impl Spill {
     }
 
     fn reserve(&self, messages: &[Spillable]) -> Result<(), SpillError> {
-        let mut sizes = self.lock();
+        let mut sizes = self.sizes.lock();
         let bytes = messages.iter().map(|one| one.body.bytes.len() as u64);
         let all = sizes.all.with(messages.len() as u64, bytes.sum());
         if all.messages > self.limits.messages || all.bytes > self.limits.bytes {
@@ -121,7 +122,7 @@ impl Spill {
     /// Whether there is room for one more message with entries of a workspace, as far as this
     /// gateway knows.
     pub(crate) fn has_room_for(&self, workspace: WorkspaceId) -> bool {
-        let sizes = self.lock();
+        let sizes = self.sizes.lock();
         let limits = &self.limits;
         let has_room = sizes.all.messages < limits.messages && sizes.all.bytes < limits.bytes;
         if !has_room {
@@ -148,7 +149,7 @@ impl Spill {
     /// when it is empty and the broker is back.
     async fn measure(&self, broker_is_open: bool) -> Result<(), DatabaseError> {
         let before = {
-            let sizes = self.lock();
+            let sizes = self.sizes.lock();
             (sizes.adding == 0).then_some(sizes.changes)
         };
         let (all, oldest_seconds) = store::measure(&self.database).await?;
@@ -176,15 +177,11 @@ impl Spill {
     /// Takes a measurement for the truth unless something was added meanwhile, which it may have
     /// missed; where that never ends, now and then all the same.
     fn note(&self, before: Option<u64>, all: SpillSize, of: HashMap<WorkspaceId, SpillShare>) {
-        let mut sizes = self.lock();
+        let mut sizes = self.sizes.lock();
         if before != Some(sizes.changes) && sizes.left_out < MAX_LEFT_OUT {
             sizes.left_out += 1;
             return;
         }
         (sizes.all, sizes.of, sizes.left_out) = (all, of, 0);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sizes> {
-        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,13 @@
 //! Raises the required work of a form while many proofs of it are refused.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use letterbox_common::form::TokenHash;
 use moka::sync::Cache;
+use parking_lot::Mutex;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// The refusals in a window that add the first bit. Each further bit takes twice as many more.
@@ -63,10 +64,7 @@ impl Pressure {
 
     fn look<T>(&self, look: impl FnOnce(&mut Window) -> T) -> T {
         let now = Instant::now();
-        let mut kept = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let window = kept.get_or_insert(Window {
             began: now,
             refused: 0,

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use letterbox_common::{
 };
 use letterbox_database::{Database, DatabaseError};
 use moka::sync::Cache;
+use parking_lot::Mutex;
 
 use super::{
     store::{self, StoredSecret},
@@ -57,12 +58,12 @@ pub(super) struct Trouble(Arc<Mutex<Option<Instant>>>);
 
 impl Trouble {
     pub(super) fn is_recent(&self) -> bool {
-        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.0.lock();
         last.is_some_and(|last| last.elapsed() < TROUBLE)
     }
 
     fn note(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.0.lock() = Some(Instant::now());
     }
 }
 

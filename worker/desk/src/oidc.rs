@@ -4,7 +4,6 @@
 
 use std::{
     pin::Pin,
-    sync::{Mutex as SyncMutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,6 +20,7 @@ use openidconnect::{
     HttpResponse, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
     core::{CoreClient, CoreIdToken, CoreIdTokenVerifier, CoreProviderMetadata, CoreResponseType},
 };
+use parking_lot::Mutex as SyncMutex;
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
 
@@ -77,14 +77,14 @@ struct Attempts {
 
 impl Attempts {
     fn begin(&self, client: ClientAddress) -> Option<Share<ClientAddress>> {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         failed.retain(|(when, _)| when.elapsed() < NEW_FOR);
         self.clients.take(client)
     }
 
     /// It counts for a while longer.
     fn fail(&self, attempt: Share<ClientAddress>) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed.lock();
         failed.push((Instant::now(), attempt));
     }
 }

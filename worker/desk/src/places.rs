@@ -5,11 +5,12 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -29,12 +30,6 @@ struct Waiting {
     ends: Mutex<BTreeMap<u64, CancellationToken>>,
 }
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, CancellationToken>> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Places {
     pub(crate) fn of(most: usize) -> Self {
         Self {
@@ -46,7 +41,7 @@ impl Places {
     /// A place: at once, unless people who are signed in have all.
     pub(crate) async fn take(&self) -> Option<Place> {
         if self.free.available_permits() == 0 {
-            let first = self.waiting.lock().pop_first();
+            let first = self.waiting.ends.lock().pop_first();
             first.inspect(|(_, end)| end.cancel());
         }
         let place = Place {
@@ -89,11 +84,11 @@ impl Place {
     fn wait(&self, behind: u64) {
         let number = behind | self.waiting.last.fetch_add(1, Relaxed);
         self.number.store(number, Relaxed);
-        self.waiting.lock().insert(number, self.end.clone());
+        self.waiting.ends.lock().insert(number, self.end.clone());
     }
 
     fn leave(&self) {
-        self.waiting.lock().remove(&self.number.load(Relaxed));
+        self.waiting.ends.lock().remove(&self.number.load(Relaxed));
     }
 }
 
@@ -153,7 +148,7 @@ mod tests {
             drop(first);
         });
         drop((fifth, seventh, eighth));
-        assert!(places.waiting.lock().is_empty());
+        assert!(places.waiting.ends.lock().is_empty());
         assert_eq!(places.free.available_permits(), 3);
     }
 }

@@ -1,11 +1,9 @@
 //! The entries that the consumers hold unfinished, for the age of the oldest one.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 /// The unfinished entries of each queue. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +29,7 @@ impl InHand {
     /// is unknown.
     pub(super) fn hold(&self, queue: &str, oldest: Option<Timestamp>) -> Option<Hold> {
         let oldest = oldest?;
-        let mut queues = self.lock();
+        let mut queues = self.0.lock();
         queues.last += 1;
         let number = queues.last;
         let held = queues.held.entry(queue.to_owned()).or_default();
@@ -46,21 +44,17 @@ impl InHand {
     /// The time at which the oldest unfinished entry of each queue was received; `None` for a
     /// queue without any.
     pub(crate) fn oldest(&self) -> Vec<(String, Option<Timestamp>)> {
-        let queues = self.lock();
+        let queues = self.0.lock();
         let oldest = queues.held.iter();
         oldest
             .map(|(queue, held)| (queue.clone(), held.values().min().copied()))
             .collect()
     }
-
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut queues = self.in_hand.lock();
+        let mut queues = self.in_hand.0.lock();
         if let Some(held) = queues.held.get_mut(&self.queue) {
             held.remove(&self.number);
         }

@@ -3,14 +3,11 @@
 
 mod store;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use letterbox_common::ids::{WebhookId, WorkspaceId};
 use letterbox_database::Database;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::store::STATEMENTS;
@@ -57,11 +54,11 @@ impl StoredBytes {
     }
 
     fn take(&self) -> ByteCounts {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 
     fn count(&self, more: impl IntoIterator<Item = ((WorkspaceId, Option<WebhookId>), u64)>) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         for (key, bytes) in more {
             *counts.entry(key).or_default() += bytes;
         }

@@ -4,11 +4,9 @@
 //! Where that does not help, as when a single queue is silent and nothing is sent to another,
 //! sessions end ever more seldom.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::BrokerError;
@@ -37,13 +35,13 @@ impl Default for Answers {
 impl Answers {
     /// Something has come back.
     pub(super) fn note(&self, now: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = State::answered(now);
+        *self.0.lock() = State::answered(now);
     }
 
     /// Fails if nothing has come back for [`SILENT_FOR`], or for longer if former sessions ended
     /// so: then this one is to end, too.
     pub(super) fn expect(&self) -> Result<(), BrokerError> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let longer = 1 << state.silent_sessions.min(MAX_DOUBLINGS);
         if state.last.elapsed() < SILENT_FOR * longer {
             return Ok(());

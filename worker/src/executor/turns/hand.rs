@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use letterbox_common::{
     ids::{AccountId, RunId, WorkspaceId},
     process::metrics::OneMore,
 };
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::fairness::Lane;
@@ -97,12 +98,6 @@ impl Hand {
             is_due: AtomicBool::new(false),
             _taken: metrics::PLACES_TAKEN.hold(),
         }
-    }
-}
-
-impl Inner {
-    fn runs(&self) -> MutexGuard<'_, Runs> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

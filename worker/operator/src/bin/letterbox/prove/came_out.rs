@@ -1,12 +1,6 @@
 //! What has come out: at an address where the intake posts it, in a queue, or in a file.
 
-use std::{
-    collections::HashSet,
-    convert::Infallible,
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashSet, convert::Infallible, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -16,6 +10,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use letterbox_broker::{BrokerTarget, ReadMessage, has_queue, read_queue};
 use letterbox_operator::OperatorError;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::ledger::Numbers;
@@ -48,28 +43,20 @@ impl CameOut {
     }
 
     pub(super) fn arrivals(&self) -> Vec<u64> {
-        self.lock().clone()
+        self.arrivals.lock().clone()
     }
 
     fn note(&self, text: &str) {
-        self.lock().extend(self.numbers.found_in(text));
+        self.arrivals.lock().extend(self.numbers.found_in(text));
     }
 
     /// Notes a message, unless it is one that comes again because its acknowledgement was lost.
     fn note_message(&self, message: &ReadMessage<'_>) {
         let id = message.id.unwrap_or(message.body).to_vec();
-        let is_new = self
-            .read
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id);
+        let is_new = self.read.lock().insert(id);
         if is_new || !(message.is_again || self.same_by_id) {
             self.note(&String::from_utf8_lossy(message.body));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +105,7 @@ impl Source {
         if let Self::File(path) = self {
             let bytes = file::read(path)?;
             let text = String::from_utf8_lossy(&bytes);
-            came_out.lock().clear();
+            came_out.arrivals.lock().clear();
             // The last line may not be whole yet.
             let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
             whole.lines().for_each(|line| came_out.note(line));

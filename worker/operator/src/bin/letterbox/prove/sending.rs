@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use clap::Args;
+use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -70,10 +71,6 @@ struct Shared {
     last: Mutex<Instant>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Sends everything, and waits for the last answer.
 pub(super) async fn send_all(
     url: &Url,
@@ -111,7 +108,7 @@ pub(super) async fn send_all(
     }
     while sending.join_next().await.is_some() {}
     note_silence(&shared);
-    let sent = std::mem::take(&mut *lock(&shared.sent));
+    let sent = std::mem::take(&mut *shared.sent.lock());
     Ok(sent)
 }
 
@@ -127,7 +124,7 @@ async fn send(shared: &Shared, number: u64, body: &str, headers: &[(String, Stri
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        lock(&shared.sent).requests += 1;
+        shared.sent.lock().requests += 1;
         let answer = request.send().await.map(|answer| answer.status());
         if answer.is_ok_and(|status| status.is_success()) {
             is_acknowledged = true;
@@ -135,11 +132,11 @@ async fn send(shared: &Shared, number: u64, body: &str, headers: &[(String, Stri
             break;
         }
     }
-    lock(&shared.sent).events.insert(number, is_acknowledged);
+    shared.sent.lock().events.insert(number, is_acknowledged);
 }
 
 fn note_silence(shared: &Shared) {
-    let silence = std::mem::replace(&mut *lock(&shared.last), Instant::now()).elapsed();
-    let mut sent = lock(&shared.sent);
+    let silence = std::mem::replace(&mut *shared.last.lock(), Instant::now()).elapsed();
+    let mut sent = shared.sent.lock();
     sent.silence = sent.silence.max(silence);
 }
