@@ -334,10 +334,7 @@ async fn set_up(world: &World, gateways: &[Member; 2], accounts: &str) -> (Doors
         .unwrap()
         .user_id;
     let owner = letterbox_common::states::MemberRole::Owner;
-    operator
-        .set_member(workspace, user, owner, false)
-        .await
-        .unwrap();
+    world.set_role(workspace, user, owner).await;
     let policy = json!({"rules": [
         {"when": {"account": "asked"}, "decision": "approve"},
         {"when": {"steered_by": "ai.agent"}, "decision": "allow"},

@@ -12,6 +12,18 @@ pub fn command_file(name: &str, text: &str) -> String {
     name.to_owned()
 }
 
+/// Asserts that what was told has these members, beside others; and so within them.
+#[track_caller]
+pub fn assert_holds(told: &Value, expected: Value) {
+    for (name, value) in expected.as_object().unwrap() {
+        if value.is_object() {
+            assert_holds(&told[name], value.clone());
+        } else {
+            assert_eq!(told[name], *value, "{name}: {told}");
+        }
+    }
+}
+
 impl World {
     /// Runs `letterbox` with a command whose words are separated by one space each.
     pub fn letterbox(&self, command: impl AsRef<str>) -> Output {
@@ -56,6 +68,12 @@ impl World {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {told}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Asserts that a command is not carried out, and what is said of that.
+    pub fn assert_refused(&self, command: impl AsRef<str>, words: &str) {
+        let (code, told) = self.refusal(command);
+        assert!(code == 1 && told.contains(words), "{code}: {told}");
     }
 
     /// Exit code and message of a command that is not carried out.

@@ -112,6 +112,12 @@ impl Visitor {
         response.text().await.unwrap()
     }
 
+    /// Asserts that a page shows some words.
+    pub async fn assert_shows(&self, path: &str, words: &str) {
+        let page = self.page(path).await;
+        assert!(page.contains(words), "{path}: {page}");
+    }
+
     /// Posts a form.
     pub async fn send(&self, path: &str, form: &[(&str, &str)]) -> Response {
         self.try_send(path, form).await.unwrap()

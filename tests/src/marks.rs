@@ -6,7 +6,7 @@ use std::{
     sync::{LazyLock, Mutex},
 };
 
-use crate::world::CREDENTIAL;
+use crate::tenants::CREDENTIAL;
 
 /// What submitters and accounts of many tests have in common.
 const ALWAYS: [&str; 3] = [CREDENTIAL, "ada@example.com", "Hello\\nthere"];

@@ -94,9 +94,40 @@ impl Peer {
         }
     }
 
+    /// A peer whose answers, all with this status, come when the gate is opened.
+    pub async fn gated(status: u16) -> (Self, Arc<Semaphore>) {
+        let gate = Arc::new(Semaphore::new(0));
+        let held = gate.clone();
+        let peer = Self::start(move |_, _| Reply::When(held.clone(), status));
+        (peer.await, gate)
+    }
+
+    /// A peer whose first answer, with this status, comes when the gate is opened; others are 200.
+    pub async fn gated_at_first(status: u16) -> (Self, Arc<Semaphore>) {
+        let gate = Arc::new(Semaphore::new(0));
+        let held = gate.clone();
+        let peer = Self::start(move |_, before| match before {
+            0 => Reply::When(held.clone(), status),
+            _ => Reply::Status(200),
+        });
+        (peer.await, gate)
+    }
+
     /// What has arrived so far.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
+    }
+
+    /// The paths that were asked for so far.
+    pub fn targets(&self) -> Vec<String> {
+        self.received().into_iter().map(|one| one.target).collect()
+    }
+
+    /// The idempotency keys of what has arrived so far.
+    pub fn keys(&self) -> Vec<Option<String>> {
+        let received = self.received();
+        let keys = received.iter().map(|one| one.header("idempotency-key"));
+        keys.map(|key| key.map(str::to_owned)).collect()
     }
 
     /// Waits until so many requests have arrived.

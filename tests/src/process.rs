@@ -122,6 +122,11 @@ impl Process {
         eventually("not ready", async || !self.is_ready().await).await;
     }
 
+    /// Waits until it has logged some words.
+    pub async fn await_log(&self, words: &str) {
+        eventually(words, async || self.log().contains(words)).await;
+    }
+
     fn quiet_log(&self) -> String {
         self.log()
             .lines()
@@ -139,6 +144,13 @@ impl Process {
         lines
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .sum()
+    }
+
+    /// How often it has called a statement of the database.
+    pub async fn calls(&self, statement: &str) -> f64 {
+        let name = "letterbox_statement_duration_seconds_count";
+        self.metric(&format!("{name}{{statement=\"{statement}\"}}"))
+            .await
     }
 
     pub fn pid(&self) -> u32 {

@@ -57,6 +57,12 @@ impl World {
         waiting
     }
 
+    /// Asserts why the newest run of a form has failed.
+    pub async fn assert_failed(&self, form: &Form, why: &str) {
+        let failure = self.run_of(form).await.row.failure.unwrap();
+        assert!(failure.contains(why), "{failure}");
+    }
+
     /// The newest run of a form.
     pub async fn run_of(&self, form: &Form) -> RunDetail {
         let operator = self.operator().await;
@@ -87,6 +93,13 @@ impl Scene {
         }
     }
 
+    /// One that posts to a peer which takes everything.
+    pub async fn posting(id: &str) -> (Peer, Self) {
+        let peer = Peer::start(|_, _| Reply::Status(200)).await;
+        let scene = Self::new(&peer, json!([post(id)])).await;
+        (peer, scene)
+    }
+
     pub async fn the_run(&self) -> RunDetail {
         self.world.run_of(&self.form).await
     }
@@ -101,10 +114,20 @@ impl Scene {
 
     /// Has a person asked about everything, and submits once: the question.
     pub async fn ask(&self) -> ApprovalRow {
-        self.set_policy(json!({"rules": [], "default": "approve"}))
-            .await;
+        self.decide("approve").await;
         self.form.assert_accepts("k").await;
         self.the_approval().await
+    }
+
+    /// Sets a policy that decides the same about everything.
+    pub async fn decide(&self, decision: &str) {
+        let policy = json!({"rules": [], "default": decision});
+        self.set_policy(policy).await;
+    }
+
+    /// Asserts why the run has failed.
+    pub async fn assert_failed(&self, why: &str) {
+        self.world.assert_failed(&self.form, why).await;
     }
 
     /// Sets the workspace's policy; its version.

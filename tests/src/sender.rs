@@ -47,6 +47,11 @@ impl PartialEq for RequestId {
 impl Eq for RequestId {}
 
 impl Answer {
+    /// What comes back to a request.
+    pub async fn to(request: reqwest::RequestBuilder) -> Self {
+        Self::of(request.send().await.unwrap()).await
+    }
+
     pub async fn of(response: reqwest::Response) -> Self {
         let headers = response
             .headers()
@@ -85,6 +90,18 @@ impl Answer {
             .as_str()
             .unwrap_or_default()
             .to_owned()
+    }
+
+    /// Asserts that a submission is accepted.
+    #[track_caller]
+    pub fn assert_accepted(&self) {
+        let accepted = r#"{"status":"accepted"}"#;
+        assert_eq!((self.status, &*self.body), (200, accepted), "{self:?}");
+    }
+
+    /// Whether it refuses, with this status and code.
+    pub fn is_refused(&self, status: u16, code: &str) -> bool {
+        self.status == status && self.code() == code
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -138,7 +155,7 @@ impl Webhook {
 
     /// Signs and posts.
     pub async fn send(&self, body: impl Into<Vec<u8>>) -> Answer {
-        Answer::of(self.request(body).send().await.unwrap()).await
+        Answer::to(self.request(body)).await
     }
 
     /// Sends until it is accepted; returns that answer.

@@ -7,18 +7,14 @@ use std::{
 };
 
 use letterbox_broker::declare;
-use letterbox_common::{
-    ids::{UserId, WorkspaceId},
-    sealing::{KeyRing, Secret},
-    states::MemberRole,
-};
+use letterbox_common::{Token, ids::UserId};
 use letterbox_database::{Database, Role, connect_once};
-use letterbox_operator::{AccountRow, NewAccount, NewGrant, Operator, Orderer, migrate};
+use letterbox_operator::{Operator, Orderer, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::{
-    DEFINITION, Form, Process, Servers, Webhook, http_client,
+    Process, Servers, http_client,
     marks::{mark, mark_password},
 };
 
@@ -27,8 +23,8 @@ const TEMPLATE: &str = "letterbox_template";
 const WEBHOOK_KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// What opens credentials, and nothing else.
 const ACCOUNT_KEYS: &str = "test:1f1e1d1c1b1a191817161514131211100f0e0d0c0b0a09080706050403020100";
-/// What every connected account of the tests shows.
-pub const CREDENTIAL: &str = "canary-credential";
+/// From where people sign in.
+const ADDRESS: &str = "192.0.2.7";
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Everything that one test needs.
@@ -85,6 +81,20 @@ impl World {
         let servers = Servers::shared();
         migrate_template(servers).await;
         Self::made_of(TEMPLATE).await
+    }
+
+    /// A world with a gateway that is ready.
+    pub async fn with_gateway() -> (Self, Process) {
+        let world = Self::new().await;
+        let gateway = world.gateway().await;
+        (world, gateway)
+    }
+
+    /// A world with a gateway and a worker that are ready.
+    pub async fn with_both() -> (Self, Process, Process) {
+        let (world, gateway) = Self::with_gateway().await;
+        let worker = world.worker().await;
+        (world, gateway, worker)
     }
 
     /// A database without a schema, and an empty virtual host.
@@ -167,15 +177,28 @@ impl World {
         Database::single(&target, Role::Desk, "test").unwrap()
     }
 
+    /// A session of a user at the desk.
+    async fn session_of(&self, user: UserId) -> Token {
+        let link = self.operator().await.make_sign_in_link(user).await;
+        let token = link.unwrap().token;
+        let session = Operator::begin_session(&self.desk(), &token, ADDRESS.into()).await;
+        session.unwrap().expect("the link is new")
+    }
+
     /// A user, signed in.
     pub async fn person(&self, user: UserId) -> Operator {
-        let link = self.operator().await.make_sign_in_link(user).await;
-        let (desk, address) = (self.desk(), || "192.0.2.7".to_owned());
-        let session =
-            Operator::begin_session(&desk, &link.unwrap().token, "192.0.2.7".into()).await;
-        let session = session.unwrap().expect("the link is new");
-        let person = Operator::in_session(&desk, &session, address(), Orderer::default()).await;
-        person.unwrap().expect("the session lives")
+        let (session, desk) = (self.session_of(user).await, self.desk());
+        let person = Operator::in_session(&desk, &session, ADDRESS.into(), Orderer::default());
+        person.await.unwrap().expect("the session lives")
+    }
+
+    /// A connection of the desk, on which a user is signed in and anything can be said.
+    pub async fn desk_of(&self, user: UserId) -> tokio_postgres::Client {
+        let session = hex::encode(self.session_of(user).await.hash());
+        let desk = self.session(Role::Desk).await;
+        let naming = format!("SET letterbox.session = '{session}'");
+        desk.batch_execute(&naming).await.unwrap();
+        desk
     }
 
     /// The URL of the database under a login that is a person's, and the login, which is `role`'s
@@ -183,132 +206,11 @@ impl World {
     pub async fn login_in(&self, role: &str) -> (String, String) {
         let login = format!("person_{}", Uuid::new_v4().simple());
         let create = format!("CREATE ROLE {login} LOGIN PASSWORD 'x' IN ROLE {role}");
-        self.database.batch_execute(&create).await.unwrap();
+        self.change(&create).await;
         let mut url: url::Url = self.database_url.parse().unwrap();
         url.set_username(&login).unwrap();
         url.set_password(Some("x")).unwrap();
         (url.into(), login)
-    }
-
-    /// A webhook in a workspace of its own, on `gateway`.
-    pub async fn webhook(&self, gateway: &Process) -> Webhook {
-        let operator = self.operator().await;
-        let workspace = operator.create_workspace("Test", None).await.unwrap();
-        self.webhook_in(gateway, workspace.workspace_id).await
-    }
-
-    /// A webhook in a workspace that exists.
-    pub async fn webhook_in(&self, gateway: &Process, workspace: WorkspaceId) -> Webhook {
-        let keys: KeyRing = self.webhook_keys.parse().unwrap();
-        let operator = self.operator().await;
-        let created = operator
-            .create_webhook(&keys, workspace, "tool", &Default::default())
-            .await
-            .unwrap();
-        let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
-        Webhook::new(&gateway.public_url(), created.address, secret)
-    }
-
-    /// A deployed workflow in a workspace of its own, whose form is on `gateway`.
-    pub async fn form(&self, gateway: &Process) -> Form {
-        let operator = self.operator().await;
-        let workspace = operator
-            .create_workspace("Test", None)
-            .await
-            .unwrap()
-            .workspace_id;
-        let email = format!("{}@example.com", Uuid::new_v4());
-        let user = operator.create_user(&email, "Owner").await.unwrap().user_id;
-        operator
-            .set_member(workspace, user, MemberRole::Owner, false)
-            .await
-            .unwrap();
-        self.form_in(gateway, workspace, user).await
-    }
-
-    /// A deployed workflow in a workspace that exists, under a member of it.
-    pub async fn form_in(&self, gateway: &Process, workspace: WorkspaceId, user: UserId) -> Form {
-        self.form_of(gateway, workspace, user, DEFINITION).await
-    }
-
-    /// The form of a deployed workflow with this definition.
-    pub async fn form_of(
-        &self,
-        gateway: &Process,
-        workspace: WorkspaceId,
-        user: UserId,
-        definition: &str,
-    ) -> Form {
-        let problems = crate::problems_of_definition(definition);
-        assert_eq!(problems, [""; 0], "what is deployed fits its schema");
-        let operator = self.operator().await;
-        let workflow = operator
-            .create_workflow(workspace, user, "Contact", definition)
-            .await
-            .unwrap()
-            .workflow_id;
-        operator.deploy(workflow, None).await.unwrap();
-        let link = operator
-            .create_form_link(workflow, Default::default())
-            .await
-            .unwrap();
-        Form::new(
-            &gateway.public_url(),
-            workspace,
-            user,
-            workflow,
-            link.token.expose(),
-        )
-    }
-
-    /// Connects an account of a user.
-    pub async fn connect(
-        &self,
-        workspace: WorkspaceId,
-        user: UserId,
-        name: &str,
-        base_url: &str,
-    ) -> AccountRow {
-        let account = NewAccount {
-            workspace,
-            user,
-            name: name.into(),
-            base_url: base_url.parse().unwrap(),
-            header: "authorization".into(),
-            credential: Secret::new(format!("Bearer {CREDENTIAL}").into_bytes()),
-        };
-        self.operator()
-            .await
-            .connect_account(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
-            .await
-            .unwrap()
-    }
-
-    /// Connects an account of a user that waits until its owner lets Letterbox in at `url`.
-    pub async fn connect_by_grant(
-        &self,
-        workspace: WorkspaceId,
-        user: UserId,
-        name: &str,
-        url: &str,
-    ) -> AccountRow {
-        let url: url::Url = url.parse().unwrap();
-        let account = NewGrant {
-            workspace,
-            user,
-            name: name.to_owned(),
-            base_url: url.clone(),
-            token_url: url.join("/token").unwrap(),
-            authorize_url: Some(url.join("/authorize").unwrap()),
-            client_id: "letterbox".to_owned(),
-            client_secret: None,
-            scope: Some("read write".to_owned()),
-        };
-        self.operator()
-            .await
-            .connect_by_grant(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
-            .await
-            .unwrap()
     }
 
     /// Waits until a state of runs is reached by so many.
@@ -329,10 +231,7 @@ impl World {
 
     /// Lets a minute pass for the rate limits, as far as the database knows of it.
     pub async fn forget_hits(&self) {
-        self.database
-            .execute("UPDATE rate_limits SET hits = '{}'", &[])
-            .await
-            .unwrap();
+        self.change("UPDATE rate_limits SET hits = '{}'").await;
     }
 
     /// How many runs there are.
@@ -404,6 +303,24 @@ impl World {
     /// What a counting query counts.
     pub async fn count(&self, query: &str) -> i64 {
         self.database.query_one(query, &[]).await.unwrap().get(0)
+    }
+
+    /// Asserts what a counting query counts.
+    pub async fn assert_count(&self, query: &str, expected: i64) {
+        assert_eq!(self.count(query).await, expected, "{query}");
+    }
+
+    /// Waits until a counting query counts so many.
+    pub async fn await_count(&self, what: &str, query: &str, expected: i64) {
+        eventually(what, async || self.count(query).await == expected).await;
+    }
+
+    /// Changes the database, as its owner.
+    pub async fn change(&self, orders: &str) {
+        let changing = self.database.batch_execute(orders);
+        changing
+            .await
+            .unwrap_or_else(|error| panic!("{orders}: {error:?}"));
     }
 
     /// Waits until there are this many signals, and no more.

@@ -43,11 +43,6 @@ fn ids(actions: &[RunAction]) -> Vec<&str> {
     actions.iter().map(|one| one.action_id.as_str()).collect()
 }
 
-fn targets(peer: &Peer) -> Vec<String> {
-    let received = peer.received();
-    received.iter().map(|one| one.target.clone()).collect()
-}
-
 /// Reading is allowed by the default policy; for what writes a person is asked, call by call. What
 /// is denied the model is told, and it ends as it likes.
 #[tokio::test]
@@ -62,35 +57,27 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
         r#"{"text":"one"}"#
     );
     assert_eq!(approval.steered_by, [Steering::AiAgent]);
-    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT]);
-    let leased = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
-    eventually("no worker has it", async || world.count(leased).await == 0).await;
+    assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT]);
+    world.await_idle().await;
 
-    let operator = world.operator().await;
-    operator
-        .approve(approval.approval_id, form.owner)
-        .await
-        .unwrap();
+    world.approve(approval.approval_id, form.owner).await;
     eventually("the second question", async || {
         let waiting = world.waiting(form.workspace).await;
         waiting.len() == 1 && waiting[0].approval_id != approval.approval_id
     })
     .await;
     let second = scene.the_approval().await;
-    operator.deny(second.approval_id, form.owner).await.unwrap();
+    world.deny(second.approval_id, form.owner).await;
     eventually("what comes after the agent waits", async || {
         let waiting = world.waiting(form.workspace).await;
         waiting.iter().any(|one| one.action_id == "after")
     })
     .await;
     let last = scene.the_approval().await;
-    operator
-        .approve(last.approval_id, form.owner)
-        .await
-        .unwrap();
+    world.approve(last.approval_id, form.owner).await;
     world.await_state("succeeded", 1).await;
     let expected = [CHAT, "/customers/Ada", CHAT, "/notes", CHAT, "/after"];
-    assert_eq!(targets(&peer), expected);
+    assert_eq!(peer.targets(), expected);
 
     let run = scene.the_run().await;
     assert_eq!(
@@ -165,7 +152,7 @@ async fn a_refusal_by_the_policy_is_a_result() {
         .await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("succeeded", 1).await;
-    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
+    assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
     let run = scene.the_run().await;
     let denied = &run.actions[4];
     assert_eq!(
@@ -195,9 +182,9 @@ async fn what_is_forbidden_meanwhile_is_asked_about_no_more() {
     scene
         .set_policy(json!({"rules": [forbidden], "default": "allow"}))
         .await;
-    scene.world.database.batch_execute(EXPIRE).await.unwrap();
+    scene.world.change(EXPIRE).await;
     peer.await_received(4).await;
-    assert_eq!(targets(&peer)[3], CHAT, "it goes on");
+    assert_eq!(peer.targets()[3], CHAT, "it goes on");
     assert_eq!(scene.world.waiting(scene.form.workspace).await.len(), 0);
 }
 
@@ -212,13 +199,12 @@ async fn an_agent_has_thirty_days() {
         UPDATE run_actions SET started_at = started_at - interval '31 days'
         WHERE action_id = 'agent'";
     scene.world.database.execute(long_ago, &[]).await.unwrap();
-    let operator = scene.world.operator().await;
-    operator.approve(approval, scene.form.owner).await.unwrap();
+    scene.world.approve(approval, scene.form.owner).await;
     scene.world.await_state("failed", 1).await;
     let failure = scene.the_run().await.row.failure;
     let reason = "agent: it has taken more than 30 days";
     assert_eq!(failure.as_deref(), Some(reason));
-    assert_eq!(targets(&peer), [CHAT, "/customers/Ada", CHAT]);
+    assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT]);
 }
 
 /// Whatever a model calls for, nothing leaves but the named tools with arguments that fit, below
@@ -244,7 +230,8 @@ async fn hostile_calls_are_told_and_not_sent() {
     let scene = Scene::new(&peer, json!([hostile_agent])).await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("succeeded", 1).await;
-    let sent: Vec<_> = targets(&peer)
+    let sent: Vec<_> = peer
+        .targets()
         .into_iter()
         .filter(|one| one != CHAT)
         .collect();
@@ -325,7 +312,7 @@ async fn an_agent_outlives_its_workers() {
         scene.form.assert_accepts("k").await;
         peer.await_received(fatal + 1).await;
         scene.worker.kill().await;
-        scene.world.database.batch_execute(EXPIRE).await.unwrap();
+        scene.world.change(EXPIRE).await;
         let _heir = scene.world.worker().await;
         scene.world.await_state("succeeded", 1).await;
         let received = peer.await_received(7).await;
@@ -356,11 +343,7 @@ async fn answers_are_sealed_and_dropped() {
     scene.form.assert_accepts("k").await;
     scene.the_approval().await;
     let sealed = "SELECT count(*) FROM run_actions WHERE answer_sealed IS NOT NULL";
-    assert_eq!(
-        world.count(sealed).await,
-        3,
-        "two answers of the model, and one of a tool"
-    );
+    world.assert_count(sealed, 3).await; // two answers of the model, and one of a tool
     let dump = "SELECT string_agg(a::text, ' ') FROM run_actions a";
     let dump: String = world.database.query_one(dump, &[]).await.unwrap().get(0);
     let hex: String = b"canary of an account"
@@ -372,9 +355,9 @@ async fn answers_are_sealed_and_dropped() {
         .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
                                       "decision": "allow"}], "default": "allow"}))
         .await;
-    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.change(EXPIRE).await;
     world.await_state("succeeded", 1).await;
-    assert_eq!(world.count(sealed).await, 0);
+    world.assert_count(sealed, 0).await;
 }
 
 /// A run whose model was away goes on with the question that failed, and keeps what it knew.
@@ -404,7 +387,7 @@ async fn a_failed_agent_is_retried_where_it_failed() {
     operator.retry_run(run.row.run_id).await.unwrap();
     scene.world.await_state("succeeded", 1).await;
     let expected = [CHAT, "/customers/Ada", CHAT, CHAT, "/notes", "/notes", CHAT];
-    assert_eq!(targets(&peer), expected);
+    assert_eq!(peer.targets(), expected);
 }
 
 /// Agents of two runs do not mix.
@@ -444,7 +427,7 @@ async fn a_comparison_with_what_a_model_said_is_steered_by_the_model() {
     let approval = scene.the_approval().await;
     assert_eq!(approval.action_id, "steered");
     assert!(approval.steered_by.contains(&Steering::AiCondition));
-    assert_eq!(targets(&peer), [CHAT]);
+    assert_eq!(peer.targets(), [CHAT]);
 }
 
 /// What a model wrote is the model's, also in a request that the definition wrote.
@@ -459,5 +442,5 @@ async fn a_request_filled_with_what_a_model_said_is_steered_by_the_model() {
     let approval = scene.the_approval().await;
     assert_eq!(approval.action_id, "filled");
     assert!(approval.steered_by.contains(&Steering::AiAgent));
-    assert_eq!(targets(&peer), [CHAT]);
+    assert_eq!(peer.targets(), [CHAT]);
 }

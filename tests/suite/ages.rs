@@ -1,19 +1,15 @@
 //! How old the oldest of everything is that waits, as metrics tell it.
 
-use std::sync::Arc;
-
 use letterbox_common::ids::WorkspaceId;
-use letterbox_tests::{Peer, Process, Proxy, Reply, World, eventually, post};
+use letterbox_tests::{Peer, Process, Proxy, Reply, Scene, World, eventually, post};
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::status::status;
 
 /// What is in hand and can't be stored gets older, until it is stored.
 #[tokio::test]
 async fn an_entry_that_cannot_be_stored_is_the_oldest() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let mut locking = world.session(letterbox_database::Role::Login).await;
     let lock = locking.transaction().await.unwrap();
@@ -70,8 +66,7 @@ async fn one_worker_tells_what_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_go_on_without_the_broker() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
     let actions = json!([post("send")]);
@@ -122,23 +117,17 @@ async fn due_runs_and_questions_have_an_age() {
 /// A run under way takes a place, and an action counts when it is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_take_places_and_actions_count() {
-    let gate = Arc::new(Semaphore::new(0));
-    let reply = Reply::When(gate.clone(), 200);
-    let peer = Peer::start(move |_, _| reply.clone()).await;
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let worker = world.worker().await;
-    let actions = json!([post("send")]);
-    let form = world.acting_form(&gateway, &peer.url, actions).await;
-    form.assert_accepts("a").await;
+    let (peer, gate) = Peer::gated(200).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    scene.form.assert_accepts("a").await;
     peer.await_received(1).await;
-    let places = async || worker.metric("letterbox_run_places_taken").await;
+    let places = async || scene.worker.metric("letterbox_run_places_taken").await;
     assert_eq!(places().await, 1.0);
     let done = "letterbox_action_duration_seconds_count{outcome=\"done\"}";
-    assert_eq!(worker.metric(done).await, 0.0);
+    assert_eq!(scene.worker.metric(done).await, 0.0);
     gate.add_permits(1);
     eventually("it is let go", async || places().await == 0.0).await;
-    assert_eq!(worker.metric(done).await, 1.0);
+    assert_eq!(scene.worker.metric(done).await, 1.0);
 }
 
 const ONE_AT_A_TIME: [(&str, &str); 1] = [("LETTERBOX_RUNS_PER_WORKSPACE", "1")];
@@ -155,7 +144,7 @@ async fn a_run_is_late(world: &World) -> WorkspaceId {
     form.assert_accepts("a").await;
     form.assert_accepts("b").await;
     let waiting = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    eventually("both wait", async || world.count(waiting).await == 2).await;
+    world.await_count("both wait", waiting, 2).await;
     worker.terminate();
     worker.ended().await;
     let long_ago = "UPDATE active_runs SET due_at = now() - interval '2 hours'";
@@ -186,7 +175,7 @@ async fn who_reported_in_the_future_is_not_alive() {
             seen_at)
         VALUES ('00000000-0000-7000-8000-000000000000', 'gateway', 'dead', false, 'dead',
             sha256('dead'), '{}', now() + interval '10 minutes')";
-    world.database.batch_execute(dead).await.unwrap();
+    world.change(dead).await;
     let (_, seen) = status(&world);
     let gateways = seen["parts"][1]["detail"].as_str().unwrap();
     // One that has only just died.

@@ -48,11 +48,7 @@ async fn later_actions_use_answers_and_are_marked() {
     let tell = &run.actions[2];
     assert_eq!(tell.untrusted, [Untrusted::Account, Untrusted::Control]);
     assert_eq!(tell.steered_by, [Steering::Condition]);
-    assert_eq!(
-        scene.world.count(SEALED).await,
-        0,
-        "dropped when the run had succeeded"
-    );
+    scene.world.assert_count(SEALED, 0).await; // dropped when the run had succeeded
 }
 
 /// What a submitter wrote went to the account: it may be in what it answers.
@@ -83,17 +79,14 @@ async fn a_policy_speaks_of_answers() {
     scene.form.assert_accepts("k").await;
     let approval = scene.the_approval().await;
     assert_eq!(approval.action_id, "tell");
-    assert_eq!(
-        scene.world.count(SEALED).await,
-        1,
-        "kept while the run may need it"
-    );
+    scene.world.assert_count(SEALED, 1).await; // kept while the run may need it
     let mut worker = scene.worker;
     worker.kill().await;
     let _heir = scene.world.worker().await;
-    let operator = scene.world.operator().await;
-    let approving = operator.approve(approval.approval_id, scene.form.owner);
-    approving.await.unwrap();
+    scene
+        .world
+        .approve(approval.approval_id, scene.form.owner)
+        .await;
     scene.world.await_state("succeeded", 1).await;
     assert_eq!(peer.received()[1].target, "/tell/7");
 }
@@ -154,7 +147,7 @@ async fn the_beginning_of_a_failed_answer_is_kept() {
     assert_eq!(without["actions"][0]["answer"], Value::Null);
     assert_eq!(without["actions"][0]["is_answer_kept"], true);
     world.order(format!("run erase {id} --yes"));
-    assert_eq!(world.count(SEALED).await, 0);
+    world.assert_count(SEALED, 0).await;
 }
 
 /// A workspace can keep answers, and a run that failed keeps what it needs to go on.
@@ -175,15 +168,10 @@ async fn answers_stay_where_somebody_may_need_them() {
     let operator = world.operator().await;
     operator.retry_run(run.row.run_id).await.unwrap();
     world.await_state("succeeded", 1).await;
-    let targets: Vec<_> = peer
-        .received()
-        .iter()
-        .map(|one| one.target.clone())
-        .collect();
-    assert_eq!(targets, ["/all", "/tell/7", "/tell/7"]);
-    assert_eq!(world.count(SEALED).await, 1, "kept");
+    assert_eq!(peer.targets(), ["/all", "/tell/7", "/tell/7"]);
+    world.assert_count(SEALED, 1).await; // kept
     world.order(format!("workspace answers {workspace} --drop"));
     scene.form.assert_accepts("another").await;
     world.await_state("succeeded", 2).await;
-    assert_eq!(world.count(SEALED).await, 1, "of the first run only");
+    world.assert_count(SEALED, 1).await; // of the first run only
 }

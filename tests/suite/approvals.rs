@@ -2,7 +2,7 @@
 
 use letterbox_common::states::{ActionState, MemberRole};
 use letterbox_tests::{
-    CHAT, Peer, Reply, Scene, World, asking, definition_with, eventually, payload, post, script,
+    CHAT, Peer, Scene, World, asking, definition_with, eventually, payload, post, script,
 };
 use letterbox_workflow::{Steering, Untrusted};
 use serde_json::json;
@@ -66,16 +66,8 @@ async fn an_action_that_a_model_steered_waits_and_is_sent_as_approved() {
 
     // Who may answer: an active owner or editor of this workspace, once.
     let workspace = scene.form.workspace;
-    let viewer = operator
-        .create_user("v@example.com", "V")
-        .await
-        .unwrap()
-        .user_id;
-    let stranger = operator
-        .create_user("s@example.com", "S")
-        .await
-        .unwrap()
-        .user_id;
+    let viewer = scene.world.user("v").await;
+    let stranger = scene.world.user("s").await;
     for (role, deactivated) in [
         (MemberRole::Viewer, false),
         (MemberRole::Runner, false),
@@ -101,14 +93,12 @@ async fn an_action_that_a_model_steered_waits_and_is_sent_as_approved() {
             .is_err()
     );
     assert_eq!(peer.received().len(), 1, "nothing is sent before");
-    operator
-        .set_member(workspace, viewer, MemberRole::Editor, false)
-        .await
-        .unwrap();
-    let decided = operator
-        .approve(approval.approval_id, viewer)
-        .await
-        .unwrap();
+    scene
+        .world
+        .set_role(workspace, viewer, MemberRole::Editor)
+        .await;
+    let approving = operator.approve(approval.approval_id, viewer);
+    let decided = approving.await.unwrap();
     assert_eq!(
         (decided.state.as_str(), decided.decided_by),
         ("approved", Some(viewer))
@@ -141,10 +131,10 @@ async fn a_denied_or_unanswered_action_is_not_sent() {
     let operator = scene.world.operator().await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    operator
+    scene
+        .world
         .deny(approval.approval_id, scene.form.owner)
-        .await
-        .unwrap();
+        .await;
     scene.world.await_state("denied", 1).await;
     let run = scene.the_run().await;
     assert!(
@@ -161,7 +151,7 @@ async fn a_denied_or_unanswered_action_is_not_sent() {
     let approval = scene.the_approval().await;
     let expire = "UPDATE approvals SET expires_at = clock_timestamp() WHERE state = 'pending';
                   UPDATE active_runs SET due_at = clock_timestamp()";
-    scene.world.database.batch_execute(expire).await.unwrap();
+    scene.world.change(expire).await;
     let late = operator
         .approve(approval.approval_id, scene.form.owner)
         .await
@@ -169,22 +159,11 @@ async fn a_denied_or_unanswered_action_is_not_sent() {
         .to_string();
     assert!(late.contains("expired"), "{late}");
     scene.world.await_state("denied", 2).await;
-    assert!(
-        scene
-            .the_run()
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("in time")
-    );
-    assert_eq!(
-        scene
-            .world
-            .count("SELECT count(*) FROM approvals WHERE state = 'expired'")
-            .await,
-        1
-    );
+    scene.assert_failed("in time").await;
+    scene
+        .world
+        .assert_count("SELECT count(*) FROM approvals WHERE state = 'expired'", 1)
+        .await;
     assert!(peer.received().iter().all(|request| request.target == CHAT));
 }
 
@@ -197,66 +176,24 @@ async fn an_approval_covers_only_the_request_that_was_shown() {
         Peer::start(script("yes")).await,
     );
     let scene = Scene::new(&peer, asking()).await;
-    let operator = scene.world.operator().await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    let account = operator
-        .accounts(scene.form.workspace)
-        .await
-        .unwrap()
-        .remove(0);
-    operator
-        .disconnect_account(account.account_id)
-        .await
-        .unwrap();
+    scene.world.replace_account(&scene.form, &other.url).await;
     scene
         .world
-        .connect(scene.form.workspace, scene.form.owner, "crm", &other.url)
-        .await;
-    operator
         .approve(approval.approval_id, scene.form.owner)
-        .await
-        .unwrap();
+        .await;
     scene.world.await_state("failed", 1).await;
-    assert!(
-        scene
-            .the_run()
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("was replaced")
-    );
+    scene.assert_failed("was replaced").await;
 
     scene.form.assert_accepts("b").await;
     let approval = scene.the_approval().await;
-    let deputy = operator
-        .create_user("d@example.com", "D")
-        .await
-        .unwrap()
-        .user_id;
-    operator
-        .set_member(scene.form.workspace, deputy, MemberRole::Owner, false)
-        .await
-        .unwrap();
-    operator
-        .remove_member(scene.form.workspace, scene.form.owner)
-        .await
-        .unwrap();
-    operator
-        .approve(approval.approval_id, deputy)
-        .await
-        .unwrap();
+    let (world, form) = (&scene.world, &scene.form);
+    let deputy = world.member(form.workspace, "d", MemberRole::Owner).await;
+    world.remove_member(form.workspace, form.owner).await;
+    world.approve(approval.approval_id, deputy).await;
     scene.world.await_state("failed", 2).await;
-    assert!(
-        scene
-            .the_run()
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("owner_cannot_run")
-    );
+    scene.assert_failed("owner_cannot_run").await;
     let sent = [peer.received(), other.received()].concat();
     assert!(
         sent.iter().all(|request| request.target == CHAT),
@@ -268,21 +205,15 @@ async fn an_approval_covers_only_the_request_that_was_shown() {
 #[tokio::test]
 async fn a_waiting_run_survives_its_worker() {
     let peer = Peer::start(script("yes")).await;
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let mut worker = world.worker().await;
     let form = world.acting_form(&gateway, &peer.url, asking()).await;
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
-    let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
-    eventually("no worker has it", async || world.count(taken).await == 0).await;
+    world.await_idle().await;
     worker.kill().await;
-    let operator = world.operator().await;
     let approval = world.waiting(form.workspace).await.remove(0);
-    operator
-        .approve(approval.approval_id, form.owner)
-        .await
-        .unwrap();
+    world.approve(approval.approval_id, form.owner).await;
     let _worker = world.worker().await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.await_received(2).await[1].target, "/steered");
@@ -293,9 +224,7 @@ async fn a_waiting_run_survives_its_worker() {
 async fn an_answer_counts_whenever_it_comes() {
     let peer = Peer::start(script("yes")).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     for n in 0..15 {
         scene.form.assert_accepts(&n.to_string()).await;
     }
@@ -311,7 +240,7 @@ async fn an_answer_counts_whenever_it_comes() {
             approval.run_id
         );
         let before = scene.world.count(&looked_at).await;
-        scene.world.database.batch_execute(&wake).await.unwrap();
+        scene.world.change(&wake).await;
         // Answered as soon as somebody looks at it, before that one has written that it goes on
         // waiting, now and then.
         while scene.world.count(&looked_at).await == before {}
@@ -326,10 +255,10 @@ async fn an_answer_counts_whenever_it_comes() {
     }
     scene.world.await_state("succeeded", 15).await;
     peer.await_received(15).await;
-    assert_eq!(
-        scene.world.count("SELECT count(*) FROM active_runs").await,
-        0
-    );
+    scene
+        .world
+        .assert_count("SELECT count(*) FROM active_runs", 0)
+        .await;
 }
 
 /// A policy that meanwhile lets it through: the question is closed, and answering it does nothing.
@@ -337,20 +266,14 @@ async fn an_answer_counts_whenever_it_comes() {
 async fn a_question_that_is_no_longer_needed_is_closed() {
     let peer = Peer::start(script("yes")).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
-    scene
-        .set_policy(json!({"rules": [], "default": "allow"}))
-        .await;
+    scene.decide("allow").await;
     scene
         .world
-        .database
-        .batch_execute("UPDATE active_runs SET due_at = clock_timestamp()")
-        .await
-        .unwrap();
+        .change("UPDATE active_runs SET due_at = clock_timestamp()")
+        .await;
     scene.world.await_state("succeeded", 1).await;
     let operator = scene.world.operator().await;
     let (asked, owner) = (approval.approval_id, scene.form.owner);
@@ -360,18 +283,17 @@ async fn a_question_that_is_no_longer_needed_is_closed() {
     ] {
         assert!(answer.unwrap_err().to_string().contains("withdrawn"));
     }
-    assert_eq!(
-        scene.world.count("SELECT count(*) FROM active_runs").await,
-        0
-    );
+    scene
+        .world
+        .assert_count("SELECT count(*) FROM active_runs", 0)
+        .await;
     peer.await_received(1).await;
 }
 
 /// A policy can want four eyes: whoever the run acts as does not approve it.
 #[tokio::test]
 async fn a_policy_can_want_another_person() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     scene
         .set_policy(json!({"rules": [], "default": "approve", "approve_by": "another"}))
@@ -384,21 +306,14 @@ async fn a_policy_can_want_another_person() {
         own.to_string().contains("a second person must answer"),
         "{own}"
     );
-    let other = operator
-        .create_user("eve@example.com", "Eve")
-        .await
-        .unwrap()
-        .user_id;
+    let other = world.user("eve").await;
     let stranger = operator.approve(approval, other).await.unwrap_err();
     assert!(
         stranger.to_string().contains("owner or editor"),
         "{stranger}"
     );
     let role = MemberRole::Editor;
-    operator
-        .set_member(form.workspace, other, role, false)
-        .await
-        .unwrap();
+    world.set_role(form.workspace, other, role).await;
     // Who only is said to be somebody else may be the same.
     let asserted = operator.approve(approval, other).await.unwrap_err();
     assert!(asserted.to_string().contains("proven"), "{asserted}");

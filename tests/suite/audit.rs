@@ -4,7 +4,7 @@
 use letterbox_common::states::MemberRole;
 use letterbox_database::Role;
 use letterbox_operator::{AuditFilter, Orderer};
-use letterbox_tests::{Peer, Reply, World, eventually, post};
+use letterbox_tests::{Peer, Reply, Scene, World, assert_holds, eventually, post};
 use serde_json::{Value, json};
 
 use crate::closed_sets::statements;
@@ -19,27 +19,24 @@ fn entries(world: &World, workspace: impl std::fmt::Display) -> Vec<Value> {
 
 #[tokio::test]
 async fn orders_are_written_down_with_who_and_why() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
-    let run = world.run_of(&form).await.row.run_id;
-    let before = entries(&world, form.workspace).len();
+    let run = world.run_of(form).await.row.run_id;
+    let before = entries(world, form.workspace).len();
     let by = form.owner;
     world.order(format!("run retry {run} --by {by} --reason paid"));
     world.order(format!("workspace allowance {} --set 7", form.workspace));
     world.order(format!("workflow pause --yes {} --by {by}", form.workflow));
-    let all = entries(&world, form.workspace);
+    let all = entries(world, form.workspace);
     let new = &all[before..];
 
     let retried = &new[0];
-    assert_eq!(
-        (&retried["command"], &retried["subject"], &retried["reason"]),
-        (&json!("run retry"), &json!("runs"), &json!("paid"))
+    assert_holds(
+        retried,
+        json!({"command": "run retry", "subject": "runs", "reason": "paid"}),
     );
     assert_eq!(retried["subject_id"], run.to_string());
     assert_eq!(retried["ordered_by"], by.to_string());
@@ -71,16 +68,14 @@ async fn orders_are_written_down_with_who_and_why() {
 /// What workers and gateways do by themselves is no order.
 #[tokio::test]
 async fn what_services_do_is_not_written_down() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let (_peer, scene) = Scene::posting("send").await;
+    let (world, form) = (&scene.world, &scene.form);
     let before = world.count("SELECT count(*) FROM audit_log").await;
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
-    assert_eq!(world.count("SELECT count(*) FROM audit_log").await, before);
+    world
+        .assert_count("SELECT count(*) FROM audit_log", before)
+        .await;
 }
 
 /// Everything that an operator's statement can write is audited: each statement that changes a
@@ -169,13 +164,9 @@ async fn nobody_changes_what_was_written() {
 /// Secrets are not in the log, and neither is what a person may ask to have erased.
 #[tokio::test]
 async fn the_log_keeps_no_secrets_and_no_persons() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    let webhook = world.webhook_in(&gateway, form.workspace).await;
+    let (_peer, scene) = Scene::posting("send").await;
+    let (world, form) = (&scene.world, &scene.form);
+    let webhook = world.webhook_in(&scene.gateway, form.workspace).await;
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let reason = "a reason with \\ and  two spaces,\nand a line";
@@ -186,17 +177,15 @@ async fn the_log_keeps_no_secrets_and_no_persons() {
             reason: Some(reason.into()),
         })
         .await;
-    let run = world.run_of(&form).await.row.run_id;
+    let run = world.run_of(form).await.row.run_id;
     operator.erase_run(run).await.unwrap();
     let user = operator
         .create_user("ada@example.com", "Ada")
         .await
         .unwrap();
     let role = MemberRole::Viewer;
-    operator
-        .set_member(form.workspace, user.user_id, role, false)
-        .await
-        .unwrap();
+    let setting = operator.set_member(form.workspace, user.user_id, role, false);
+    setting.await.unwrap();
     eventually("a webhook can be deleted", async || {
         let deleting = operator.delete_webhook(webhook.address.webhook);
         deleting.await.is_ok()

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
-use letterbox_tests::{Answer, PrivateBroker, Proxy, World, eventually};
+use letterbox_tests::{Answer, PrivateBroker, Proxy, Scene, World, eventually};
 
 const SPILLED: &str = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
 
@@ -58,7 +58,7 @@ async fn senders_do_not_notice_alarms_and_crashes() {
     }
     world.await_signals(sent).await;
     world.await_runs(2).await;
-    eventually("nothing waits", async || world.count(SPILLED).await == 0).await;
+    world.await_count("nothing waits", SPILLED, 0).await;
     assert!(webhook.send("[0, 0]").await.is_duplicate());
     assert_eq!((world.signals().await, world.runs().await), (sent, 2));
 }
@@ -86,9 +86,9 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     }
     // Each of them alone would have taken a second.
     let refused = webhook.send("\"too much\"").await;
-    assert_eq!(
-        (refused.status, refused.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        refused.is_refused(503, "temporarily_unavailable"),
+        "{refused:?}"
     );
     assert!(webhook.send("3").await.is_duplicate());
     for _ in 0..3 {
@@ -100,9 +100,9 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     }
     let last = world.webhook(&gateway).await;
     let refused = last.send("\"too much\"").await;
-    assert_eq!(
-        (refused.status, refused.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        refused.is_refused(503, "temporarily_unavailable"),
+        "{refused:?}"
     );
     assert!(gateway.metric(timed_out).await < 10.0);
     eventually("not ready", async || {
@@ -113,7 +113,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     let claims = "SELECT count(*) FROM webhook_deliveries";
     let claimed = world.count(claims).await;
     assert_eq!(webhook.send("\"more\"").await.status, 503);
-    assert_eq!(world.count(claims).await, claimed, "it would stay open");
+    world.assert_count(claims, claimed).await; // it would stay open
     assert!(webhook.send("3").await.is_duplicate());
     gateway.kill().await;
 
@@ -130,8 +130,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
 /// queue comes back.
 #[tokio::test]
 async fn a_deleted_queue_loses_nothing() {
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
@@ -167,8 +166,7 @@ async fn a_deleted_queue_loses_nothing() {
 /// A binding is gone, nothing else: messages go the other way and are processed.
 #[tokio::test]
 async fn unroutable_messages_are_processed() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let channel = world.broker().await.create_channel().await.unwrap();
     let unbind = channel.queue_unbind(
@@ -222,11 +220,10 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
 /// and nothing is lost meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_unbound_or_deleted_comes_back() {
-    let world = World::new().await;
     let peer = letterbox_tests::Peer::start(|_, _| letterbox_tests::Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let actions = serde_json::json!([letterbox_tests::post("send")]);
-    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let scene = Scene::new(&peer, actions).await;
+    let (world, form) = (&scene.world, &scene.form);
     let channel = world.broker().await.create_channel().await.unwrap();
     let (queue, exchange) = ("letterbox.v1.forms", "letterbox.v1");
     let unbinding = channel.queue_unbind(
@@ -243,13 +240,12 @@ async fn what_is_unbound_or_deleted_comes_back() {
     deleting.await.unwrap();
     form.assert_accepts("2").await;
     world.await_state("succeeded", 2).await;
-    gateway.await_ready().await;
+    scene.gateway.await_ready().await;
 }
 
 #[tokio::test]
 async fn connections_are_named_after_their_process() {
-    let world = World::new().await;
-    let (_gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, _gateway, _worker) = World::with_both().await;
     let vhost = world.amqp_url.rsplit('/').next().unwrap().to_owned();
     let url = format!(
         "{}api/vhosts/{vhost}/connections",
@@ -287,13 +283,10 @@ async fn a_node_that_confirms_nothing_is_left_for_the_next() {
         assert!(webhook.send(n.to_string()).await.is_first());
     }
     world.await_signals(6).await;
-    eventually("the connection is given up", async || {
-        gateway.log().contains("confirms nothing")
-    })
-    .await;
+    gateway.await_log("confirms nothing").await;
     eventually("through the next node", async || gateway.is_whole().await).await;
     assert!(webhook.send("\"after\"").await.is_first());
-    assert_eq!(world.count(SPILLED).await, 0);
+    world.assert_count(SPILLED, 0).await;
     world.await_signals(7).await;
 }
 
@@ -353,9 +346,9 @@ async fn a_silent_queue_holds_up_no_spilled_message_of_another() {
         SELECT 99, now(), clock_timestamp(), 'forms', message_type, entries, body,
                length, workspaces, shares
         FROM open_batches WHERE batch_id = 1";
-    world.database.batch_execute(more).await.unwrap();
+    world.change(more).await;
     let other = "SELECT count(*) FROM open_batches WHERE batch_id = 99";
-    eventually("published", async || world.count(other).await == 0).await;
+    world.await_count("published", other, 0).await;
     assert!(world.count(SPILLED).await >= 60);
     broker.ctl(&["eval", &format!("sys:resume({process}).")]);
     world.await_signals(21).await;

@@ -1,6 +1,6 @@
 //! The check: finds data that do not agree, and says what to do about it.
 
-use letterbox_tests::{Peer, Reply, Scene, World, command_file, eventually, post};
+use letterbox_tests::{Peer, Reply, Scene, World, command_file, post};
 use serde_json::Value;
 
 const MINUTES_AGO: &str =
@@ -52,7 +52,7 @@ async fn what_does_not_agree_is_found_with_its_mend() {
     assert_eq!((code, wrong(&found)), (0, vec![]), "{found:#}");
 
     // Nothing of this can happen while the program is right.
-    let sql = async |statements: &str| world.database.batch_execute(statements).await.unwrap();
+    let sql = async |statements: &str| world.change(statements).await;
     sql(
         "INSERT INTO signals (workspace_id, signal_id, webhook_id, kind, generic_reason, body,
             received_at)
@@ -120,15 +120,14 @@ async fn what_does_not_agree_is_found_with_its_mend() {
 /// Where a claim is left, its sender may come back.
 #[tokio::test]
 async fn a_batch_without_claims_is_forgotten() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let form = world.form(&gateway).await;
-    let sql = async |statements: &str| world.database.batch_execute(statements).await.unwrap();
+    let sql = async |statements: &str| world.change(statements).await;
     assert!(webhook.send("1").await.is_first());
     form.assert_accepts("k").await;
     let open = "SELECT count(*) FROM open_batches";
-    eventually("settled", async || world.count(open).await == 0).await;
+    world.await_count("settled", open, 0).await;
     // As if their gateway had died; a repeat takes the only claim of the first batch over.
     let reopened = "INSERT INTO open_batches (batch_id, lease_until)
         SELECT batch_id, clock_timestamp() - interval '2 hours' FROM";
@@ -136,7 +135,7 @@ async fn a_batch_without_claims_is_forgotten() {
     assert!(webhook.send("1").await.is_first());
     sql(&format!("{reopened} form_submissions")).await;
     let left = "SELECT count(*) FROM open_batches WHERE lease_until < now()";
-    assert_eq!(world.count(left).await, 2);
+    world.assert_count(left, 2).await;
     let (_, found) = check(&world, &[], "");
     let open = one(&found, "claims")["detail"].as_str().unwrap();
     assert!(open.starts_with("1 batches were claimed"), "{open}");
@@ -150,10 +149,7 @@ async fn a_batch_without_claims_is_forgotten() {
     };
     assert_eq!(interrupted(), 1);
     let _worker = world.worker().await;
-    eventually("the other one is deleted", async || {
-        world.count(left).await == 1
-    })
-    .await;
+    world.await_count("the other one is deleted", left, 1).await;
     let named = "SELECT count(*) FROM open_batches JOIN form_submissions USING (batch_id)";
     assert_eq!((world.count(named).await, interrupted()), (1, 1.into()));
 }

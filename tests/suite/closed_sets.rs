@@ -258,8 +258,7 @@ fn every_metric_is_recorded_somewhere() {
 /// What a process exports is what is declared, with a help text.
 #[tokio::test]
 async fn every_exported_metric_is_declared() {
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("{}").await.is_first());
     world.await_signals(1).await;

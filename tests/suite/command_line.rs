@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use letterbox_tests::{Peer, Reply, World, binary, command_file, folder, payload, post};
+use letterbox_tests::{Peer, Reply, Scene, World, binary, command_file, folder, payload, post};
 use serde_json::{Value, json};
 
 /// Exit code of a command that failed, and what programs are told.
@@ -114,12 +114,11 @@ async fn shells_complete_commands() {
 /// A story tells every action of a run that a person can read through.
 #[tokio::test]
 async fn a_story_hides_no_action() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let ids: Vec<String> = (0..14).map(|n| format!("action-{n}-x")).collect();
     let actions: Vec<_> = ids.iter().map(|id| post(id)).collect();
-    let form = world.acting_form(&gateway, &peer.url, json!(actions)).await;
+    let scene = Scene::new(&peer, json!(actions)).await;
+    let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let runs = world.order(format!("run list --workspace {}", form.workspace));
@@ -198,8 +197,7 @@ async fn every_command_has_a_man_page() {
 /// without it.
 #[tokio::test]
 async fn what_cannot_be_undone_needs_a_yes() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let webhook = world.webhook(&gateway).await;
     for order in [
@@ -225,8 +223,7 @@ async fn what_cannot_be_undone_needs_a_yes() {
 /// The mistakes of a definition, each with its place; what was submitted, digit for digit.
 #[tokio::test]
 async fn mistakes_have_places_and_numbers_keep_their_digits() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
     let wrong = json!({"form": {"title": "T", "fields": []}, "actions": [{"id": "a"}]});
     let file = command_file(&format!("{}.json", form.workflow), &wrong.to_string());

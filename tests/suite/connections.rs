@@ -36,8 +36,7 @@ async fn answer(stream: &mut TcpStream) -> (u16, String) {
 
 #[tokio::test]
 async fn a_sender_may_pause_between_requests_and_within_them() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (_world, gateway) = World::with_gateway().await;
     let mut stream = connect(&gateway).await;
     for pause in [Duration::ZERO, QUIET, QUIET, Duration::ZERO] {
         tokio::time::sleep(pause).await;
@@ -59,8 +58,7 @@ async fn a_sender_may_pause_between_requests_and_within_them() {
 /// The rest of a body that was refused is never taken for a request, however late it comes.
 #[tokio::test]
 async fn a_late_body_is_not_a_request() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (_world, gateway) = World::with_gateway().await;
     let mut stream = connect(&gateway).await;
     let refused = format!(
         "POST /nothing HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
@@ -144,8 +142,7 @@ async fn one_peer_does_not_take_all_places() {
 /// next request is answered.
 #[tokio::test]
 async fn an_answer_says_when_the_connection_ends() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let path = webhook.url.split_once("/webhooks").unwrap().1.to_owned();
     let path = format!("/webhooks{path}");
@@ -203,8 +200,7 @@ async fn an_answer_says_when_the_connection_ends() {
 
 #[tokio::test]
 async fn http2_is_answered_in_http1() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (_world, gateway) = World::with_gateway().await;
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let told = raw(&gateway.public_address(), preface).await;
     assert!(told.starts_with("HTTP/1.1 400 "), "{told}");

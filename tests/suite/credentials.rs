@@ -1,7 +1,7 @@
 //! Where credentials go: to the account that they were connected for, whatever is written into the
 //! database afterwards, and opened by the worker alone.
 
-use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, eventually, post};
+use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, post};
 use serde_json::json;
 
 /// A peer that must not be reached.
@@ -62,12 +62,7 @@ async fn a_credential_opens_for_what_it_was_connected_to() {
     let steal = "UPDATE connected_accounts a SET user_id = $1, base_url = b.base_url,
         header_name = b.header_name, credential_sealed = b.credential_sealed FROM before b";
     database.execute(steal, &[&other.user_id]).await.unwrap();
-    let operator = scene.world.operator().await;
-    let link = operator
-        .create_form_link(scene.form.workflow, Default::default())
-        .await
-        .unwrap();
-    let form = scene.form.with_token(link.token.expose());
+    let form = scene.world.relink(&scene.form).await;
     form.assert_accepts("other").await;
     scene.world.await_state("failed", 4).await;
     assert!(peer.received().is_empty() && thief.received().is_empty());
@@ -141,8 +136,5 @@ async fn each_process_has_the_keys_that_it_needs() {
     let worker = world.worker().await;
     form.assert_accepts("2").await;
     world.await_state("failed", 1).await;
-    eventually("it says why", async || {
-        worker.log().contains("a credential does not open")
-    })
-    .await;
+    worker.await_log("a credential does not open").await;
 }

@@ -33,7 +33,7 @@ async fn database(world: &World, role: Role) -> Database {
         INSERT INTO numbers VALUES (1, 0), (2, 0);
         CREATE FUNCTION refuse() RETURNS void LANGUAGE plpgsql AS
             $$BEGIN RAISE EXCEPTION 'once more' USING ERRCODE = 'serialization_failure'; END$$";
-    world.database.batch_execute(schema).await.unwrap();
+    world.change(schema).await;
     connect(world, role)
 }
 
@@ -92,7 +92,9 @@ async fn a_deadlock_is_resolved_by_trying_again() {
         3,
         "one of them was tried again"
     );
-    assert_eq!(world.count("SELECT sum(value) FROM numbers").await, 4);
+    world
+        .assert_count("SELECT sum(value) FROM numbers", 4)
+        .await;
 }
 
 /// Fails with a serialization failure every time.

@@ -8,8 +8,7 @@ use letterbox_tests::{Proxy, World, eventually};
 /// afterwards.
 #[tokio::test]
 async fn the_worker_waits_for_the_database() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let database = Proxy::before(&world.database_url).await;
     let worker = world.worker_with(&[("DATABASE_URL", &database.url)]).await;
@@ -36,18 +35,15 @@ async fn the_worker_waits_for_the_database() {
 /// A read-only database is an outage, too: a worker does not even subscribe.
 #[tokio::test]
 async fn a_read_only_database_is_waited_out() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     let name = world.database_url.rsplit('/').next().unwrap();
     world
-        .database
-        .batch_execute(&format!(
+        .change(&format!(
             "ALTER DATABASE {name} SET default_transaction_read_only = on"
         ))
-        .await
-        .unwrap();
+        .await;
     let worker = world.start("letterbox-worker", &[]);
     eventually("it says so", async || {
         let answer = worker.admin("/readyz").await;
@@ -56,12 +52,10 @@ async fn a_read_only_database_is_waited_out() {
     .await;
     assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
     world
-        .database
-        .batch_execute(&format!(
+        .change(&format!(
             "ALTER DATABASE {name} RESET default_transaction_read_only"
         ))
-        .await
-        .unwrap();
+        .await;
     // Sessions keep their setting; the worker has closed those.
     world.await_signals(1).await;
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
@@ -79,9 +73,9 @@ async fn the_gateway_refuses_and_recovers() {
 
     database.cut();
     let answer = webhook.send("1").await;
-    assert_eq!(
-        (answer.status, answer.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        answer.is_refused(503, "temporarily_unavailable"),
+        "{answer:?}"
     );
     let wrongly_signed = letterbox_tests::http_client()
         .post(&webhook.url)
@@ -99,16 +93,13 @@ async fn the_gateway_refuses_and_recovers() {
 
     database.stall();
     let answer = webhook.send("2").await;
-    assert_eq!(
-        (answer.status, answer.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        answer.is_refused(503, "temporarily_unavailable"),
+        "{answer:?}"
     );
     gateway.await_not_ready().await;
     // Others are not held until their time limits, too: the database is not asked for them.
-    eventually("noticed", async || {
-        gateway.log().contains("calls fail at once")
-    })
-    .await;
+    gateway.await_log("calls fail at once").await;
     let asked = async || {
         gateway
             .metric("letterbox_statement_duration_seconds_count")
@@ -139,7 +130,7 @@ async fn a_server_without_a_free_connection_is_left_alone() {
     let database = Database::new(&target, &settings, Role::Gateway, "test").unwrap();
     let limit = async |connections: i32| {
         let limit = format!("ALTER ROLE {login} CONNECTION LIMIT {connections}");
-        world.database.batch_execute(&limit).await.unwrap();
+        world.change(&limit).await;
     };
     limit(0).await;
     let calls = (0..8).map(|_| async {

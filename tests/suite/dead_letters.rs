@@ -60,8 +60,7 @@ pub(super) fn message(entries: &[(WebhookDelivery, Bytes)]) -> Message {
 /// there is a message that is none of ours.
 #[tokio::test]
 async fn bad_entries_are_isolated_and_kept_with_their_reason() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let mut entries: Vec<_> = (0..40).map(|n| to(&webhook, &n.to_string())).collect();
     let nowhere = WebhookDelivery {
@@ -109,18 +108,17 @@ async fn bad_entries_are_isolated_and_kept_with_their_reason() {
 /// What was missing is made good, the dead letter moved back twice: processed once.
 #[tokio::test]
 async fn a_replayed_dead_letter_is_processed_once() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     // A constraint stands in for a bug that is mended later.
     let bug = "ALTER TABLE signals ADD CONSTRAINT bug CHECK (body <> '1')";
-    world.database.batch_execute(bug).await.unwrap();
+    world.change(bug).await;
     let entries = [to(&webhook, "0"), to(&webhook, "1"), to(&webhook, "2")];
     world.publish(message(&entries)).await;
     world.await_messages(DEAD_LETTERS, 1).await;
     world.await_signals(2).await;
     let mended = "ALTER TABLE signals DROP CONSTRAINT bug";
-    world.database.batch_execute(mended).await.unwrap();
+    world.change(mended).await;
 
     let message = world.take_message(DEAD_LETTERS).await.unwrap();
     let connection = world.broker().await;
@@ -142,8 +140,7 @@ async fn a_replayed_dead_letter_is_processed_once() {
 /// and given up alone, with a reason.
 #[tokio::test]
 async fn an_entry_that_kills_workers_ends_alone() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     // Where a worker would die, it waits, and is killed.
     let deadly = "
@@ -152,7 +149,7 @@ async fn an_entry_that_kills_workers_ends_alone() {
         CREATE TRIGGER deadly BEFORE INSERT ON signals FOR EACH ROW
             WHEN (NEW.body = '\"deadly\"') EXECUTE FUNCTION wait_here();
         SELECT pg_advisory_lock(7)";
-    world.database.batch_execute(deadly).await.unwrap();
+    world.change(deadly).await;
     let waits = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event = 'advisory'";
     let bury = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -174,7 +171,7 @@ async fn an_entry_that_kills_workers_ends_alone() {
         if !is_over {
             deaths += 1;
             worker.kill().await;
-            world.database.batch_execute(bury).await.unwrap();
+            world.change(bury).await;
         }
     }
     assert!((23..33).contains(&deaths), "{deaths}");
@@ -192,7 +189,7 @@ async fn an_entry_that_kills_workers_ends_alone() {
     world.await_signals(4).await;
     // What killed workers is mended, and the dead letter is moved back.
     let mended = "SELECT pg_advisory_unlock(7); DROP TRIGGER deadly ON signals";
-    world.database.batch_execute(mended).await.unwrap();
+    world.change(mended).await;
     let _worker = world.worker().await;
     let replayed = Message {
         exchange: EXCHANGE,
@@ -208,8 +205,7 @@ async fn an_entry_that_kills_workers_ends_alone() {
 /// Nobody consumes the queue for dead letters: it is declared again all the same when it is gone.
 #[tokio::test]
 async fn the_queue_of_dead_letters_comes_back() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let _worker = world.worker().await;
     let connection = world.broker().await;
@@ -269,15 +265,14 @@ async fn the_definitions_are_those_of_the_code() {
 /// nothing is wrong with the entry, and it is stored in the end.
 #[tokio::test]
 async fn what_was_returned_often_and_kills_nobody_is_stored() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let full = "
         CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '53100'; END $$;
         CREATE TRIGGER full_disk BEFORE INSERT ON signals FOR EACH ROW
             EXECUTE FUNCTION disk_full()";
-    world.database.batch_execute(full).await.unwrap();
+    world.change(full).await;
     world.publish(message(&[to(&webhook, "\"healthy\"")])).await;
     // Deadly ones end sooner, but no worker has died.
     world.return_message(QUEUE, 30).await;
@@ -296,7 +291,7 @@ async fn what_was_returned_often_and_kills_nobody_is_stored() {
         broker.pass();
     }
     let room = "DROP TRIGGER full_disk ON signals";
-    world.database.batch_execute(room).await.unwrap();
+    world.change(room).await;
     world.await_signals(1).await;
     assert_eq!(world.messages(DEAD_LETTERS).await, 0);
 }

@@ -15,19 +15,19 @@ async fn a_delay_takes_nobodys_place() {
     let waiting = "SELECT count(*) FROM active_runs w JOIN run_actions a USING (run_id)
         WHERE w.state = 'scheduled' AND a.state = 'waiting'
           AND w.due_at BETWEEN now() + interval '119 min' AND now() + interval '121 min'";
-    eventually("it waits", async || world.count(waiting).await == 1).await;
+    world.await_count("it waits", waiting, 1).await;
     assert_eq!(peer.received().len(), 1);
 
     // Woken too early, it waits for the rest.
     let early = "UPDATE active_runs SET due_at = clock_timestamp()";
     world.database.execute(early, &[]).await.unwrap();
-    eventually("it waits on", async || world.count(waiting).await == 1).await;
+    world.await_count("it waits on", waiting, 1).await;
     assert_eq!(peer.received().len(), 1);
 
     let two_hours = "
         UPDATE run_actions SET retry_at = clock_timestamp() WHERE state = 'waiting';
         UPDATE active_runs SET due_at = clock_timestamp()";
-    world.database.batch_execute(two_hours).await.unwrap();
+    world.change(two_hours).await;
     world.await_state("succeeded", 1).await;
     peer.await_received(2).await;
     let run = scene.the_run().await;
@@ -83,12 +83,11 @@ async fn what_follows_a_failure_is_done_once() {
     operator.retry_run(run.row.run_id).await.unwrap();
     peer.await_received(4).await;
     world.await_state("failed", 1).await;
-    let targets: Vec<_> = peer
-        .received()
-        .iter()
-        .map(|one| one.target.clone())
-        .collect();
-    assert_eq!(targets, ["/first", "/second", "/alarm", "/second"], "once");
+    assert_eq!(
+        peer.targets(),
+        ["/first", "/second", "/alarm", "/second"],
+        "once"
+    );
 }
 
 /// It goes through the policy like everything else, and its own failure is told beside the first.
@@ -106,7 +105,6 @@ async fn what_follows_a_failure_is_under_the_policy_and_may_fail() {
         .set_policy(json!({"rules": [rule], "default": "allow"}))
         .await;
     scene.form.assert_accepts("k").await;
-    let operator = scene.world.operator().await;
     for action in ["second", "alarm"] {
         eventually("asked", async || {
             let waiting = scene.world.waiting(scene.form.workspace).await;
@@ -114,7 +112,7 @@ async fn what_follows_a_failure_is_under_the_policy_and_may_fail() {
         })
         .await;
         let approval = scene.the_approval().await.approval_id;
-        operator.approve(approval, scene.form.owner).await.unwrap();
+        scene.world.approve(approval, scene.form.owner).await;
     }
     scene.world.await_state("failed", 1).await;
     let failure = scene.the_run().await.row.failure.unwrap();
@@ -129,9 +127,7 @@ async fn what_follows_a_failure_is_under_the_policy_and_may_fail() {
 async fn nothing_follows_a_denial() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = failing(&peer, json!([post("alarm")])).await;
-    scene
-        .set_policy(json!({"rules": [], "default": "deny"}))
-        .await;
+    scene.decide("deny").await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("denied", 1).await;
     assert_eq!(peer.received().len(), 0);

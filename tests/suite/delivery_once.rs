@@ -71,13 +71,13 @@ async fn a_hang_up_does_not_split_claim_from_publish() {
         body.len(),
     );
     sender.write_all(request.as_bytes()).await.unwrap();
-    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    world.await_count("claimed", CLAIMED, 1).await;
 
     // While it is claimed and not confirmed, nobody hears that it was accepted.
     let duplicate = webhook.send(body).await;
-    assert_eq!(
-        (duplicate.status, duplicate.code().as_str()),
-        (503, "delivery_in_progress")
+    assert!(
+        duplicate.is_refused(503, "delivery_in_progress"),
+        "{duplicate:?}"
     );
 
     drop(sender);
@@ -102,19 +102,18 @@ async fn what_has_no_way_out_is_not_claimed() {
     eventually("noticed", async || !gateway.is_whole().await).await;
     for n in 1..=5 {
         let answer = webhook.send(n.to_string()).await;
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (503, "temporarily_unavailable")
+        assert!(
+            answer.is_refused(503, "temporarily_unavailable"),
+            "{answer:?}"
         );
         assert_eq!(answer.header("retry-after"), Some("5"));
     }
     assert!(webhook.send("0").await.is_duplicate());
     gateway.await_not_ready().await;
-    assert_eq!(
-        world.count("SELECT count(*) FROM webhook_deliveries").await,
-        1
-    );
-    assert_eq!(world.count(CLAIMED).await, 0);
+    world
+        .assert_count("SELECT count(*) FROM webhook_deliveries", 1)
+        .await;
+    world.assert_count(CLAIMED, 0).await;
 
     broker.pass();
     gateway.await_ready().await;
@@ -147,7 +146,7 @@ async fn another_gateway_takes_over_from_one_that_was_killed() {
                 .is_ok_and(|answer| answer.status() == 202)
         }
     });
-    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    world.await_count("claimed", CLAIMED, 1).await;
     let batch = "SELECT batch_id FROM webhook_deliveries";
     let first = world.count(batch).await;
     dying.kill().await;
@@ -179,9 +178,9 @@ async fn a_late_publish_and_its_retry_are_one_signal() {
     let webhook = world.webhook(&stalling).await;
     broker.stall_to_server();
     let answer = webhook.send("1").await;
-    assert_eq!(
-        (answer.status, answer.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        answer.is_refused(503, "temporarily_unavailable"),
+        "{answer:?}"
     );
     assert!(webhook.at(&other).send_until_accepted("1").await.is_first());
     broker.pass();
@@ -198,8 +197,7 @@ async fn a_late_publish_and_its_retry_are_one_signal() {
 /// A worker dies between its commit and its acknowledgement: redelivered, one signal.
 #[tokio::test]
 async fn a_redelivery_after_a_killed_worker_changes_nothing() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let broker = Proxy::before(&world.amqp_url).await;
     let mut dying = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
@@ -225,8 +223,7 @@ async fn a_redelivery_after_a_killed_worker_changes_nothing() {
 /// The queue is full and refuses: what it refuses waits in the database, and senders do not notice.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_full_queue_refuses_waits() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let few = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
         "apply-to":"queues"}"#;
@@ -255,13 +252,13 @@ async fn what_a_full_queue_refuses_waits() {
     storing.batch_execute(nothing).await.unwrap();
     let _worker = world.worker_with(&[("LETTERBOX_PREFETCH", "1")]).await;
     let other = "SELECT count(*) FROM open_batches WHERE routing_key = 'webhooks.9'";
-    eventually("published", async || world.count(other).await == 0).await;
+    world.await_count("published", other, 0).await;
     assert!(world.count(spilled).await > 0);
     storing.batch_execute("COMMIT").await.unwrap();
     // The broker goes on refusing on a channel although the limit is gone: not for long.
     world.set_queue_policy(None).await;
     world.await_signals(sent).await;
-    eventually("nothing waits", async || world.count(spilled).await == 0).await;
+    world.await_count("nothing waits", spilled, 0).await;
     assert_eq!(world.signals().await, sent);
 }
 
@@ -317,11 +314,11 @@ async fn a_confirmed_delivery_stays_a_duplicate_whatever_becomes_of_its_settle()
     });
     // That its row is there does not say that the gateway knows it; that it publishes does.
     eventually("published", async || broker.harmed() > held).await;
-    assert_eq!(world.count(CLAIMED).await, 1);
+    world.assert_count(CLAIMED, 1).await;
     database.cut();
     broker.pass();
     assert!(sending.await.unwrap().is_first());
-    assert_eq!(world.count(CLAIMED).await, 1, "its row is there still");
+    world.assert_count(CLAIMED, 1).await; // its row is there still
     database.pass();
     let mut answer = webhook.send("1").await;
     eventually("the database is back", async || {
@@ -333,7 +330,7 @@ async fn a_confirmed_delivery_stays_a_duplicate_whatever_becomes_of_its_settle()
     })
     .await;
     assert!(answer.is_duplicate(), "{answer:?}");
-    eventually("settled", async || world.count(CLAIMED).await == 0).await;
+    world.await_count("settled", CLAIMED, 0).await;
     let other = world.gateway().await;
     assert!(webhook.at(&other).send("1").await.is_duplicate());
 }

@@ -82,7 +82,7 @@ async fn assert_works(world: &World, gateway: &Process, demo: &Value) {
         .post(url)
         .header("content-type", "application/json")
         .body(submission.to_string());
-    let answer = Answer::of(post.send().await.unwrap()).await;
+    let answer = Answer::to(post).await;
     assert_eq!(answer.status, 200, "{answer:?}");
 
     let event = format!(r#"{{"id":"{}"}}"#, uuid::Uuid::new_v4());
@@ -94,7 +94,7 @@ async fn assert_works(world: &World, gateway: &Process, demo: &Value) {
             "x-service-signature",
             sign(&text("webhook_secret"), event.as_bytes()),
         );
-    let answer = Answer::of(post.body(event).send().await.unwrap()).await;
+    let answer = Answer::to(post.body(event)).await;
     assert_eq!(answer.status, 202, "{answer:?}");
     assert!(world.count("SELECT count(*) FROM form_submissions").await > 0);
 }
@@ -132,7 +132,9 @@ async fn a_demo_is_made_once_and_works() {
 
     make(&world, &gateway, &folder.0, receiver);
     assert_eq!(folder.demo_json(), demo, "nothing was missing");
-    assert_eq!(world.count("SELECT count(*) FROM workspaces").await, 1);
+    world
+        .assert_count("SELECT count(*) FROM workspaces", 1)
+        .await;
 }
 
 #[tokio::test]

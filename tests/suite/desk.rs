@@ -24,12 +24,9 @@ async fn people_sign_in_and_out() {
     let path = link.strip_prefix(&desk.url).unwrap();
     // Programs that look at mail open links, too.
     for _ in 0..3 {
-        assert!(
-            outside
-                .page(path)
-                .await
-                .contains("<button>Sign in as ada@example.com</button>")
-        );
+        outside
+            .assert_shows(path, "<button>Sign in as ada@example.com</button>")
+            .await;
     }
     let (_, token) = path.split_once("token=").unwrap();
     let signed_in = outside.send("/sign-in", &[("token", token)]).await;
@@ -79,8 +76,7 @@ async fn people_sign_in_and_out() {
 /// What is posted from elsewhere, without the page's token, or by reading, does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_done_that_was_not_sent_from_a_page() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let world = &scene.world;
     scene
         .set_policy(json!({"rules": [], "default": "approve", "approve_by": "person"}))
@@ -145,7 +141,7 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
         }
     }
     let pending = "SELECT count(*) FROM approvals WHERE state = 'pending'";
-    assert_eq!(world.count(pending).await, 1);
+    world.assert_count(pending, 1).await;
     assert_eq!(peer.received(), []);
     let answered = owner.answer(question.approval_id, "approve").await;
     assert_eq!(answered.status(), StatusCode::SEE_OTHER);
@@ -170,9 +166,7 @@ async fn what_a_stranger_wrote_is_text() {
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     let hostile =
         "</dd></dl><script>alert(1)</script><a href=//x>x</a>\u{202e}\u{200b}{{ 1234567 * 10 }}";
     let mut payload = letterbox_tests::payload();
@@ -208,12 +202,12 @@ async fn what_a_stranger_wrote_is_text() {
     assert_eq!(denied.status(), StatusCode::SEE_OTHER);
     world.await_state("denied", 1).await;
     let run = format!("/runs/{}", question.run_id);
-    assert!(owner.page(&run).await.contains("Retry this run"));
+    owner.assert_shows(&run, "Retry this run").await;
     let token = owner.form_token().await;
     let form_token = [("form_token", token.as_str())];
     owner.send(&format!("{run}/retry"), &form_token).await;
     world.await_state("waiting_approval", 1).await;
-    assert!(owner.page(&run).await.contains("Cancel this run"));
+    owner.assert_shows(&run, "Cancel this run").await;
     owner.send(&format!("{run}/cancel"), &form_token).await;
     world.await_state("cancelled", 1).await;
     for (query, shown) in [
@@ -226,29 +220,25 @@ async fn what_a_stranger_wrote_is_text() {
     }
     let field = "/runs?field=name&value=";
     let name = payload["name"].as_str().unwrap();
-    assert!(owner.page(&format!("{field}{name}")).await.contains(&run));
+    owner.assert_shows(&format!("{field}{name}"), &run).await;
     assert!(!owner.page(&format!("{field}nobody")).await.contains(&run));
 }
 
 /// What belongs to others answers like what does not exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_foreign_is_not_there() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let world = &scene.world;
     let question = scene.ask().await;
     let operator = world.operator().await;
     let elsewhere = operator.create_workspace("Elsewhere", None).await.unwrap();
-    let eve = operator
-        .create_user("eve@example.com", "Eve")
-        .await
-        .unwrap()
-        .user_id;
-    let owning = operator.set_member(elsewhere.workspace_id, eve, MemberRole::Owner, false);
-    owning.await.unwrap();
+    let eve = world.user("eve").await;
+    world
+        .set_role(elsewhere.workspace_id, eve, MemberRole::Owner)
+        .await;
     let desk = Desk::start(world).await;
     let eve = desk.visitor(world, eve).await;
-    assert!(eve.page("/").await.contains("Nothing waits for you"));
+    eve.assert_shows("/", "Nothing waits for you").await;
     let unknown = eve.get(&format!("/runs/{}", uuid::Uuid::now_v7())).await;
     assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
     let unknown = unknown.text().await.unwrap();
@@ -274,12 +264,9 @@ async fn what_is_foreign_is_not_there() {
         eve.answer(approval, "approve").await.status(),
         StatusCode::CONFLICT
     );
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM approvals WHERE state = 'pending'")
-            .await,
-        1
-    );
+    world
+        .assert_count("SELECT count(*) FROM approvals WHERE state = 'pending'", 1)
+        .await;
 }
 
 in_every_browser!(the_desk_fits_a_phone);
@@ -301,12 +288,9 @@ async fn the_desk_is_for_everybody(engine: Engine) {
 /// Everything that axe-core finds, in every room, for each of these readers and widths; and from a
 /// question to its answer it takes one press.
 async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     for (_, _, name) in readers {
         form.assert_accepts(name).await;
     }

@@ -38,8 +38,8 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
 
     let (_, token) = path.split_once("token=").unwrap();
     browser.keep(&browser.send("/sign-in", &[("token", token)]).await);
-    assert!(browser.page("/").await.contains("href=\"/me\">ada</a>"));
-    assert_eq!(world.count("SELECT count(*) FROM sessions").await, 1);
+    browser.assert_shows("/", "href=\"/me\">ada</a>").await;
+    world.assert_count("SELECT count(*) FROM sessions", 1).await;
     browser.cookie = before;
     assert_eq!(
         browser.get("/").await.status(),
@@ -58,11 +58,7 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
 async fn only_a_session_that_begins_ends_another() {
     let world = World::new().await;
     let (operator, desk) = (world.operator().await, world.desk());
-    let ada = operator
-        .create_user("ada@example.com", "Ada")
-        .await
-        .unwrap()
-        .user_id;
+    let ada = world.user("ada").await;
     let link = operator.make_sign_in_link(ada).await.unwrap().token;
     let former = Operator::begin_session(&desk, &link, "192.0.2.7".into()).await;
     let former = former.unwrap().unwrap();

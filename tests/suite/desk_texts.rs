@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use letterbox_tests::{Desk, Peer, Reply, Scene, Visitor, definition_with, post};
+use letterbox_tests::{Desk, Scene, Visitor, definition_with, post};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -51,8 +51,7 @@ struct Orders {
 
 impl Orders {
     async fn new() -> Self {
-        let peer = Peer::start(|_, _| Reply::Status(200)).await;
-        let scene = Scene::new(&peer, json!([post("send")])).await;
+        let (_peer, scene) = Scene::posting("send").await;
         let question = scene.ask().await;
         let (world, form) = (&scene.world, &scene.form);
         let hook = world.webhook_in(&scene.gateway, form.workspace).await;
@@ -237,7 +236,7 @@ async fn no_field_takes_what_is_too_long() {
         );
         let refused = world.database.batch_execute(&order).await.unwrap_err();
         assert_eq!(refused.code().unwrap().code(), "23514", "{name}");
-        world.database.batch_execute("ROLLBACK").await.unwrap();
+        world.change("ROLLBACK").await;
     }
 }
 

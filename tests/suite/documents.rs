@@ -615,8 +615,7 @@ fn schemas_say_what_the_programs_take() {
 /// more; and a plan that takes too long ends by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_holds_nobody_up() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let files = Files::of(&world);
     let mut wanted = acme();
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = true.into();
@@ -641,14 +640,14 @@ async fn a_plan_holds_nobody_up() {
         let planning = scope.spawn(|| world.letterbox_with(&settings, &plan));
         let runtime = tokio::runtime::Handle::current();
         let meanwhile = async {
-            eventually("it is nearly done", async || world.count(&late).await == 1).await;
+            world.await_count("it is nearly done", &late, 1).await;
             proxy.stall();
             form.assert_accepts("a").await;
             other.assert_accepts("a").await;
             world.await_runs(3).await;
-            assert_eq!(world.count(session).await, 1, "the plan was not waited for");
+            world.assert_count(session, 1).await; // the plan was not waited for
             eventually("it is over", async || planning.is_finished()).await;
-            eventually("nothing is held", async || world.count(session).await == 0).await;
+            world.await_count("nothing is held", session, 0).await;
         };
         tokio::task::block_in_place(|| runtime.block_on(meanwhile));
         let told = String::from_utf8(planning.join().unwrap().stderr).unwrap();
@@ -660,8 +659,7 @@ async fn a_plan_holds_nobody_up() {
 /// what could not be deleted is by the order that is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_ends_after_the_commit() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let files = Files::of(&world);
     let wanted = |is_searchable: bool| {
         let mut wanted = acme();
@@ -677,9 +675,9 @@ async fn a_search_ends_after_the_commit() {
     };
     form.assert_accepts("a").await;
     world.await_state("failed", 1).await;
-    assert_eq!(world.count(found).await, 1);
+    world.assert_count(found, 1).await;
     files.apply(&wanted(false), "--yes");
-    assert_eq!(world.count(found).await, 0);
+    world.assert_count(found, 0).await;
     is_off();
 
     files.apply(&wanted(true), "--yes");
@@ -702,8 +700,8 @@ async fn a_search_ends_after_the_commit() {
     );
     is_off();
     holding.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(world.count(found).await, 1);
+    world.assert_count(found, 1).await;
     world.order("workspace search Acme --off");
-    assert_eq!(world.count(found).await, 0);
+    world.assert_count(found, 0).await;
     assert_eq!(files.apply(&wanted(false), "--plan")["steps"], json!([]));
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use letterbox_tests::{Peer, Reply, World, definition_with, post};
+use letterbox_tests::{Peer, Reply, Scene, World, definition_with, post};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
@@ -34,23 +34,11 @@ async fn requests_leave_for_the_open_internet_only() {
     for (n, host) in hosts.iter().enumerate() {
         let name = format!("account {n}");
         world
-            .connect(
-                plain.workspace,
-                plain.owner,
-                &name,
-                &format!("http://{host}:{port}"),
-            )
+            .connect_for(&plain, &name, &format!("http://{host}:{port}"))
             .await;
         let mut action = post("send");
         action["account"] = name.into();
-        let form = world
-            .form_of(
-                &gateway,
-                plain.workspace,
-                plain.owner,
-                &definition_with(json!([action])),
-            )
-            .await;
+        let form = world.redeployed(&gateway, &plain, json!([action])).await;
         form.assert_accepts("k").await;
         world.await_state("failed", n as i64 + 1).await;
         let failure = world.run_of(&form).await.row.failure.unwrap();
@@ -80,28 +68,17 @@ async fn requests_leave_for_the_open_internet_only() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let world = World::new().await;
     let target = Peer::start(|_, _| Reply::Status(200)).await;
     let location = target.url.clone();
     let peer = Peer::start(move |_, _| {
         Reply::With(307, vec![("location", location.clone())], String::new())
     })
     .await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
-    assert!(
-        world
-            .run_of(&form)
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("307")
-    );
+    world.assert_failed(form, "307").await;
     assert_eq!((peer.received().len(), target.received().len()), (1, 0));
 }
 
@@ -169,8 +146,7 @@ async fn a_bad_certificate_gets_nothing() {
     expired.not_before = rcgen::date_time_ymd(2001, 1, 1);
     expired.not_after = rcgen::date_time_ymd(2001, 1, 2);
 
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let settings = [
         ("SSL_CERT_FILE", roots.to_str().unwrap()),
         ("LETTERBOX_EGRESS_ALLOW", "127.0.0.1,::1"),

@@ -1,7 +1,7 @@
 //! Runs act: what is sent, to whom, how often, and what the record says of it.
 
 use letterbox_common::states::MemberRole;
-use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, definition_with, payload, post};
+use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, payload, post};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde_json::json;
 
@@ -84,7 +84,7 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
         assert_eq!(leak, None, "{secret}");
     }
     let kept = "SELECT count(*) FROM connected_accounts t WHERE t::text LIKE '%canary%'";
-    assert_eq!(world.count(kept).await, 0, "sealed");
+    world.assert_count(kept, 0).await; // sealed
 }
 
 #[tokio::test]
@@ -114,41 +114,25 @@ async fn a_value_that_does_not_fit_its_place_fails_the_run() {
 
     let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
         "path": "/", "headers": {"X-Note": "{{ form.message }}"}}]);
-    let form = world
-        .form_of(
-            &gateway,
-            form.workspace,
-            form.owner,
-            &definition_with(header),
-        )
-        .await;
+    let form = world.redeployed(&gateway, &form, header).await;
     let mut values = payload();
     values["message"] = "a\r\nX-Other: b".into();
     assert_eq!(form.submit("k", &values).await.status, 200);
     world.await_state("failed", 5).await;
-    assert!(
-        world
-            .run_of(&form)
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("control characters")
-    );
+    world.assert_failed(&form, "control characters").await;
     peer.await_received(1).await;
 }
 
 #[tokio::test]
 async fn conditions_choose_a_branch_that_is_marked_as_steered() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let actions = json!([
         {"id": "many", "type": "condition", "if": "form.seats > 10", "then": [post("large")],
             "else": [post("small")]},
         post("always"),
     ]);
-    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let scene = Scene::new(&peer, actions).await;
+    let (world, form) = (&scene.world, &scene.form);
     for (key, seats) in [("a", 11), ("b", 10)] {
         let mut values = payload();
         values["seats"] = seats.into();
@@ -157,14 +141,9 @@ async fn conditions_choose_a_branch_that_is_marked_as_steered() {
             .await_state("succeeded", if key == "a" { 1 } else { 2 })
             .await;
     }
-    let targets: Vec<_> = peer
-        .await_received(4)
-        .await
-        .into_iter()
-        .map(|request| request.target)
-        .collect();
-    assert_eq!(targets, ["/large", "/always", "/small", "/always"]);
-    let story = world.run_of(&form).await;
+    peer.await_received(4).await;
+    assert_eq!(peer.targets(), ["/large", "/always", "/small", "/always"]);
+    let story = world.run_of(form).await;
     let told: Vec<_> = story
         .actions
         .iter()
@@ -244,82 +223,48 @@ async fn only_the_owners_accounts_are_used() {
     let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let gateway = world.gateway().await;
-    let operator = world.operator().await;
     let plain = world.form(&gateway).await;
-    let other = operator
-        .create_user("other@example.com", "Other")
-        .await
-        .unwrap()
-        .user_id;
-    operator
-        .set_member(plain.workspace, other, MemberRole::Owner, false)
-        .await
-        .unwrap();
+    let owner = MemberRole::Owner;
+    let other = world.member(plain.workspace, "other", owner).await;
     world
         .connect(plain.workspace, other, "crm", &peer.url)
         .await;
     let elsewhere = world.form(&gateway).await;
-    operator
-        .set_member(elsewhere.workspace, plain.owner, MemberRole::Owner, false)
-        .await
-        .unwrap();
+    world
+        .set_role(elsewhere.workspace, plain.owner, owner)
+        .await;
     world
         .connect(elsewhere.workspace, plain.owner, "crm", &peer.url)
         .await;
 
-    let deploying = world.operator().await;
     let form = world
-        .form_of(
-            &gateway,
-            plain.workspace,
-            plain.owner,
-            &definition_with(json!([post("send")])),
-        )
+        .redeployed(&gateway, &plain, json!([post("send")]))
         .await;
-    let warnings = deploying
-        .deploy(form.workflow, None)
-        .await
-        .unwrap()
-        .warnings;
+    let operator = world.operator().await;
+    let deployed = operator.deploy(form.workflow, None).await.unwrap();
+    let warnings = deployed.warnings;
     assert!(
         warnings.len() == 1 && warnings[0].contains("crm"),
         "{warnings:?}"
     );
-    let link = deploying
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
-    let form = form.with_token(link.token.expose());
+    let form = world.relink(&form).await;
     let _worker = world.worker().await;
     form.assert_accepts("a").await;
     world.await_state("failed", 1).await;
-    assert!(
-        world
-            .run_of(&form)
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("no connected account")
-    );
+    world.assert_failed(&form, "no connected account").await;
 
-    let account = world
-        .connect(plain.workspace, plain.owner, "crm", &peer.url)
-        .await;
+    let account = world.connect_for(&plain, "crm", &peer.url).await;
     form.assert_accepts("b").await;
     world.await_state("succeeded", 1).await;
-    operator
-        .disconnect_account(account.account_id)
-        .await
-        .unwrap();
+    world.disconnect(account.account_id).await;
     form.assert_accepts("c").await;
     world.await_state("failed", 2).await;
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM connected_accounts WHERE credential_sealed IS NOT NULL")
-            .await,
-        2
-    );
+    world
+        .assert_count(
+            "SELECT count(*) FROM connected_accounts WHERE credential_sealed IS NOT NULL",
+            2,
+        )
+        .await;
     peer.await_received(1).await;
 }
 

@@ -74,18 +74,18 @@ async fn runs_are_found_by_what_was_submitted() {
     world.order(format!("run erase {newest} --yes"));
     assert_eq!(found("email=ada@example.com"), 1);
     let kept = "SELECT count(*) FROM runs WHERE found_by IS NOT NULL";
-    assert_eq!(world.count(kept).await, 2);
+    world.assert_count(kept, 2).await;
     let told = "SELECT count(*) FROM audit_log WHERE before ? 'found_by' OR after ? 'found_by'";
-    assert_eq!(world.count(told).await, 0);
+    world.assert_count(told, 0).await;
 
     // The owner takes it back, for what is there and for what comes.
     world.order(format!("workspace search {workspace} --off"));
-    assert_eq!(world.count(kept).await, 0);
+    world.assert_count(kept, 0).await;
     submit(form, "d", json!({"email": "ada@example.com"})).await;
     world.await_state("succeeded", 4).await;
-    assert_eq!(world.count(kept).await, 0);
+    world.assert_count(kept, 0).await;
     let looking = format!("run list --workspace {workspace} --field email=ada@example.com");
-    assert!(world.refusal(&looking).1.contains("workspace search"));
+    world.assert_refused(&looking, "workspace search");
     world.order(format!("workspace search {workspace} --on"));
     submit(form, "e", json!({"email": "ada@example.com"})).await;
     world.await_state("succeeded", 5).await;
@@ -129,8 +129,7 @@ async fn every_state_is_listed() {
 /// Wherever an id is wanted, a name or its beginning will do, if it is clear which one is meant.
 #[tokio::test]
 async fn things_are_named_by_names_and_beginnings_of_ids() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     let acme = world.order("workspace create --name acme");
     let acme = acme["workspace_id"].as_str().unwrap();
@@ -164,7 +163,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     assert!(told.contains(acme) && told.contains(cafe["workspace_id"].as_str().unwrap()));
     // In one workspace, that of another one is not meant.
     let listing = format!("run list --workspace {} --workflow trial", form.workspace);
-    assert_eq!(world.refusal(&listing).0, 1);
+    world.assert_refused(&listing, "");
     assert_eq!(
         count(&world.order("run list --workspace acme --workflow trial")),
         0
@@ -235,8 +234,7 @@ async fn a_run_is_a_story() {
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let operator = world.operator().await;
-    operator.approve(approval, form.owner).await.unwrap();
+    world.approve(approval, form.owner).await;
     world.await_state("succeeded", 1).await;
     let story = read(world, &format!("run show {run}"));
     for part in [
@@ -262,8 +260,7 @@ async fn a_run_is_a_story() {
 /// What waits is listed of all workspaces, by workflow; a form that is flooded takes a few lines.
 #[tokio::test]
 async fn a_flooded_form_takes_a_few_lines() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, gateway) = (&scene.world, &scene.gateway);
     let other = world
         .acting_form(gateway, &peer.url, json!([post("other")]))
@@ -304,8 +301,9 @@ async fn a_flooded_form_takes_a_few_lines() {
         .create_user("eve@example.com", "Eve")
         .await
         .unwrap();
-    let setting = operator.set_member(other.workspace, eve.user_id, MemberRole::Editor, false);
-    setting.await.unwrap();
+    world
+        .set_role(other.workspace, eve.user_id, MemberRole::Editor)
+        .await;
     let shown = world.order(format!("approval show {id}"));
     assert_eq!(shown["may_answer"][0]["email"], "eve@example.com");
     let nothing = read(
@@ -433,7 +431,7 @@ async fn an_input_that_is_not_json_is_shown() {
     submit(form, "a", json!({})).await;
     world.await_state("succeeded", 1).await;
     let spoil = "UPDATE runs SET input = '\\x7bff'";
-    world.database.batch_execute(spoil).await.unwrap();
+    world.change(spoil).await;
     let id = scene.the_run().await.row.run_id;
     let shown = world.order(format!("run show {id}"));
     assert_eq!(shown["input"], "{\u{fffd}");
@@ -477,8 +475,7 @@ impl Drop for Following {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_are_followed() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("a").await;
     world.await_state("succeeded", 1).await;
@@ -559,8 +556,7 @@ async fn a_deploy_warns_of_traps() {
         condition["if"] = expression.into();
         condition
     };
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let actions = json!([post("send"), comparing("many", "form.seats > 10"),
         comparing("asked", "form.seats is defined and form.seats > 10"),
         comparing("named", "form.name == 'Ada'"),

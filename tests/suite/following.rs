@@ -10,9 +10,7 @@ use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_are_followed() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let _worker = world.worker().await;
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     webhook.send("[0]").await;
     world.await_signals(1).await;
@@ -26,8 +24,7 @@ async fn signals_are_followed() {
 /// As an operator follows them while a tool is set up: refusals, and orders.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_and_orders_are_followed() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let id = webhook.address.webhook.to_string();
     let mut refusals = Following::start(&world, &["webhook", "log", &id]);

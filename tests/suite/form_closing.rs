@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use letterbox_operator::{Closing, Operator};
-use letterbox_tests::{Form, World, eventually, payload};
+use letterbox_tests::{Form, World, assert_holds, eventually, payload};
 use serde_json::json;
 
 pub(super) async fn closing(operator: &Operator, form: &Form, closing: Closing) -> Form {
@@ -57,7 +57,7 @@ async fn a_link_takes_exactly_as_many_answers_as_it_may() {
     assert_eq!(accepted.len(), 10, "{accepted:?}");
     world.await_runs(10).await;
     let answers = "SELECT sum(answers) FROM form_links";
-    assert_eq!(world.count(answers).await, 10);
+    world.assert_count(answers, 10).await;
 
     // For everybody else the link is dead; who was taken is told so again.
     form.assert_dead().await;
@@ -73,24 +73,15 @@ async fn a_link_takes_exactly_as_many_answers_as_it_may() {
     assert_eq!(reading.send().await.unwrap().status(), 404);
     assert_eq!(world.runs().await, 10);
     let shown = world.order(format!("workflow show {}", form.workflow));
-    assert_eq!(
-        (&shown["answers"], &shown["max_answers"]),
-        (&10.into(), &10.into())
-    );
+    assert_holds(&shown, json!({"answers": 10, "max_answers": 10}));
     let orders = "SELECT count(*) FROM audit_log
         WHERE subject = 'form_links' AND before ->> 'answers' IS NOT NULL";
-    assert_eq!(
-        world.count(orders).await,
-        0,
-        "that an answer was counted is no order"
-    );
+    world.assert_count(orders, 0).await; // that an answer was counted is no order
 }
 
 #[tokio::test]
 async fn a_link_closes_at_its_time() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let _worker = world.worker().await;
+    let (world, gateway, _worker) = World::with_both().await;
     let operator = world.operator().await;
     let form = world.form(&gateway).await;
     let past = Closing {
@@ -149,8 +140,7 @@ async fn the_last_place_is_kept_for_who_has_it() {
 
 #[tokio::test]
 async fn the_database_counts_up_only() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let operator = world.operator().await;
     closing(&operator, &form, after(2)).await;
@@ -171,8 +161,7 @@ async fn the_database_counts_up_only() {
 
 #[tokio::test]
 async fn moves_say_which_links_they_end() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let (workspace, owner, workflow) = (form.workspace, form.owner, form.workflow);
     let moves = [

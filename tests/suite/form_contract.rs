@@ -1,23 +1,12 @@
 //! Contract, section 3: reading and submitting a form.
 
-use letterbox_tests::{Answer, Form, World, eventually, payload};
+use letterbox_tests::{Answer, Form, World, payload};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-const ACCEPTED: &str = r#"{"status":"accepted"}"#;
-
-fn assert_accepted(answer: &Answer) {
-    assert_eq!(
-        (answer.status, answer.body.as_str()),
-        (200, ACCEPTED),
-        "{answer:?}"
-    );
-}
-
 #[tokio::test]
 async fn a_form_is_read_submitted_and_runs_once() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
 
     let read = form.read().await;
@@ -37,9 +26,9 @@ async fn a_form_is_read_submitted_and_runs_once() {
         read.body
     );
 
-    assert_accepted(&form.submit("one", &payload()).await);
+    form.submit("one", &payload()).await.assert_accepted();
     let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
-    eventually("the run is over", async || world.count(over).await == 1).await;
+    world.await_count("the run is over", over, 1).await;
     let row = world
         .database
         .query_one(
@@ -65,8 +54,7 @@ async fn a_form_is_read_submitted_and_runs_once() {
 /// Whatever is wrong with a token: the same status, headers and bytes.
 #[tokio::test]
 async fn an_unavailable_form_does_not_say_why() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (rotated, paused, deleted, drafted) = (
         world.form(&gateway).await,
         world.form(&gateway).await,
@@ -74,22 +62,16 @@ async fn an_unavailable_form_does_not_say_why() {
         world.form(&gateway).await,
     );
     let operator = world.operator().await;
-    operator
-        .create_form_link(rotated.workflow, Default::default())
-        .await
-        .unwrap();
-    operator
+    world.relink(&rotated).await;
+    world
         .move_workflow(paused.workflow, letterbox_operator::Move::Pause)
-        .await
-        .unwrap();
-    operator
+        .await;
+    world
         .move_workflow(deleted.workflow, letterbox_operator::Move::Delete)
-        .await
-        .unwrap();
-    operator
+        .await;
+    world
         .move_workflow(drafted.workflow, letterbox_operator::Move::Draft)
-        .await
-        .unwrap();
+        .await;
     let expired = world.form(&gateway).await;
     operator.deploy(expired.workflow, None).await.unwrap();
 
@@ -103,16 +85,7 @@ async fn an_unavailable_form_does_not_say_why() {
         &expired.token,
         &long,
     ];
-    let mut reads = vec![
-        Answer::of(
-            rotated
-                .request(Method::GET, &rotated.read_url())
-                .send()
-                .await
-                .unwrap(),
-        )
-        .await,
-    ];
+    let mut reads = vec![Answer::to(rotated.request(Method::GET, &rotated.read_url())).await];
     let mut submits = Vec::new();
     for token in tokens {
         reads.push(rotated.with_token(token).read().await);
@@ -135,7 +108,7 @@ async fn an_unavailable_form_does_not_say_why() {
         live.token,
         live.token
     );
-    reads.push(Answer::of(live.request(Method::GET, &twice).send().await.unwrap()).await);
+    reads.push(Answer::to(live.request(Method::GET, &twice)).await);
     for answer in reads.iter().chain(&submits) {
         assert_eq!(answer, &reads[0]);
     }
@@ -147,16 +120,14 @@ async fn an_unavailable_form_does_not_say_why() {
         reads[0].body.contains("'This form is not available'")
             || reads[0].body.contains("This form is not available")
     );
-    assert_eq!(
-        world.count("SELECT count(*) FROM form_submissions").await,
-        0
-    );
+    world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await;
 }
 
 #[tokio::test]
 async fn a_bad_submission_is_told_what_is_wrong() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let good = json!({"token": form.token, "idempotencyKey": "k", "payload": payload()});
     let with = |name: &str, value: Value| {
@@ -211,9 +182,8 @@ async fn a_bad_submission_is_told_what_is_wrong() {
     for (body, named) in cases {
         let shown: String = body.chars().take(100).collect();
         let answer = form.post(body).await;
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (400, "invalid_input"),
+        assert!(
+            answer.is_refused(400, "invalid_input"),
             "{shown}: {answer:?}"
         );
         assert!(answer.body.contains(named), "{shown}: {}", answer.body);
@@ -224,16 +194,14 @@ async fn a_bad_submission_is_told_what_is_wrong() {
     let plain = form
         .request(Method::POST, &form.submit_url())
         .header("content-type", "text/plain");
-    let plain = Answer::of(plain.body(good.to_string()).send().await.unwrap()).await;
+    let plain = Answer::to(plain.body(good.to_string())).await;
     assert_eq!(
         (plain.status, plain.body.contains("Content-Type")),
         (400, true)
     );
-    assert_eq!(
-        world.count("SELECT count(*) FROM form_submissions").await,
-        0,
-        "nothing of this is claimed"
-    );
+    world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await; // nothing of this is claimed
 
     world.forget_hits().await;
     let key = "\u{1f4ee}".repeat(120);
@@ -249,25 +217,24 @@ async fn a_bad_submission_is_told_what_is_wrong() {
                 "message": "\u{1f4ee}".repeat(5000), "terms": true}),
         ),
     ] {
-        assert_accepted(&form.submit(key, &payload).await);
+        form.submit(key, &payload).await.assert_accepted();
     }
     let more = format!(
         "{{\"more\":{{}},{}",
         &with("idempotencyKey", json!("more"))[1..]
     );
-    assert_accepted(&form.post(more).await);
+    form.post(more).await.assert_accepted();
     let _worker = world.worker().await;
     world.await_runs(4).await;
     let kept =
         r"SELECT count(*) FROM runs WHERE position(convert_to('a\u0000b', 'UTF8') IN input) > 0";
-    assert_eq!(world.count(kept).await, 1);
+    world.assert_count(kept, 1).await;
 }
 
 /// The first check that fails answers.
 #[tokio::test]
 async fn checks_come_in_their_order() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let (dead, invalid) = (form.with_token(&"x".repeat(64)), json!({}));
 
@@ -287,8 +254,8 @@ async fn checks_come_in_their_order() {
         assert_eq!(dead.submit("k", &invalid).await.status, 404);
     }
     // The token's limit before known keys, known keys before the payload.
-    assert_accepted(&form.submit("k", &payload()).await);
-    assert_accepted(&form.submit("k", &invalid).await);
+    form.submit("k", &payload()).await.assert_accepted();
+    form.submit("k", &invalid).await.assert_accepted();
     for _ in 0..18 {
         assert_eq!(form.submit("other", &invalid).await.status, 400);
     }
@@ -322,7 +289,7 @@ async fn methods_origins_and_common_headers() {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Answer::of(request.send().await.unwrap()).await
+        Answer::to(request).await
     };
     let read = format!("{}?token={}", form.read_url(), form.token);
     for (url, good, allow) in [
@@ -354,9 +321,8 @@ async fn methods_origins_and_common_headers() {
             "https://app.example.com.evil.com",
         ] {
             let answer = ask(&form, good.clone(), url.clone(), &[("origin", origin)]).await;
-            assert_eq!(
-                (answer.status, answer.code().as_str()),
-                (403, "origin_not_allowed"),
+            assert!(
+                answer.is_refused(403, "origin_not_allowed"),
                 "{origin} {url}"
             );
             assert_eq!(answer.header("access-control-allow-origin"), None);
@@ -399,9 +365,7 @@ async fn methods_origins_and_common_headers() {
         .await
         .unwrap();
     assert_eq!(evil.status(), 403);
-    assert_eq!(
-        world.count("SELECT count(*) FROM form_submissions").await,
-        0,
-        "a refused origin has no effect"
-    );
+    world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await; // a refused origin has no effect
 }

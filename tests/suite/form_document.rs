@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 async fn get(gateway: &Process, path: &str) -> Answer {
     let url = format!("{}{path}", gateway.public_url());
-    Answer::of(gateway.http.get(url).send().await.unwrap()).await
+    Answer::to(gateway.http.get(url)).await
 }
 
 /// As a visitor from an address of their own gets it.
 async fn visit(form: &Form) -> Answer {
     let request = form.request(reqwest::Method::GET, &form.page_url());
-    Answer::of(request.send().await.unwrap()).await
+    Answer::to(request).await
 }
 
 /// What the page is told, taken out of its attribute.
@@ -93,26 +93,19 @@ async fn a_document_is_strict_and_carries_its_form() {
 /// The page keeps drafts by a key of the workflow, which is the same for all of its links.
 #[tokio::test]
 async fn a_workflow_has_one_key_for_drafts() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
     let key = async |form: &Form| told(&visit(form).await)["draft_key"].clone();
     let first = key(&form).await;
     assert_eq!(first.as_str().map(str::len), Some(64), "{first}");
-    let operator = world.operator().await;
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
-    assert_eq!(key(&form.with_token(link.token.expose())).await, first);
+    assert_eq!(key(&world.relink(&form).await).await, first);
     assert_ne!(key(&other).await, first);
 }
 
 /// Everything that an owner says arrives as it was said, and breaks out of nothing.
 #[tokio::test]
 async fn what_the_owner_says_stays_in_its_place() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let title = "</title><script>alert(1)</script> {told} {title} & \"quotes\" {state}";
     let description = "\"><img src=x onerror=alert(1)> {told}";
     let page = json!({
@@ -161,16 +154,12 @@ async fn what_the_owner_says_stays_in_its_place() {
 
 #[tokio::test]
 async fn a_document_without_a_form_says_nothing_of_its_token() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (paused, replaced) = (world.form(&gateway).await, world.form(&gateway).await);
     let operator = world.operator().await;
     let pausing = operator.move_workflow(paused.workflow, letterbox_operator::Move::Pause);
     pausing.await.unwrap();
-    operator
-        .create_form_link(replaced.workflow, Default::default())
-        .await
-        .unwrap();
+    world.relink(&replaced).await;
     let unknown = visit(&paused.with_token(&"0".repeat(64))).await;
     assert_eq!(unknown.status, 404);
     assert_eq!(told(&unknown), Value::Null);
@@ -191,8 +180,7 @@ async fn a_document_without_a_form_says_nothing_of_its_token() {
 /// A document counts as one reading of the form, no more and no less.
 #[tokio::test]
 async fn a_document_is_under_the_limits_of_its_form() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     for _ in 0..20 {
         assert_eq!(visit(&form).await.status, 200);
@@ -215,8 +203,7 @@ async fn a_document_is_under_the_limits_of_its_form() {
 
 #[tokio::test]
 async fn files_of_the_page_are_its_own() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (_world, gateway) = World::with_gateway().await;
     let scripts = [
         "form",
         "fields",

@@ -8,11 +8,7 @@ use letterbox_tests::{Answer, Form, Proxy, World, eventually};
 use serde_json::json;
 
 fn assert_limited(answer: &Answer) -> u64 {
-    assert_eq!(
-        (answer.status, answer.code().as_str()),
-        (429, "rate_limited"),
-        "{answer:?}"
-    );
+    assert!(answer.is_refused(429, "rate_limited"), "{answer:?}");
     assert!(answer.body.contains("Rate limit exceeded"));
     let seconds = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds), "{seconds}");
@@ -105,8 +101,7 @@ async fn a_client_is_allowed_sixty_requests_of_any_kind() {
 /// What a token's limit refuses does not count against the client's.
 #[tokio::test]
 async fn a_refused_request_counts_nowhere() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
     for _ in 0..20 {
         form.assert_lives().await;
@@ -126,7 +121,7 @@ async fn a_refused_request_counts_nowhere() {
     }
     other.assert_lives().await;
     let counted = "SELECT cardinality(hits)::bigint FROM rate_limits WHERE key = '\\x63c6336414'";
-    assert_eq!(world.count(counted).await, 1);
+    world.assert_count(counted, 1).await;
     let dead = other.with_token(&"x".repeat(40));
     for _ in 0..59 {
         assert_eq!(dead.read().await.status, 404);
@@ -137,8 +132,7 @@ async fn a_refused_request_counts_nowhere() {
 /// A flood on an exhausted token asks for no count, and neither does one from an exhausted client.
 #[tokio::test]
 async fn a_flood_that_is_refused_is_not_counted_in_the_database() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
     for _ in 0..20 {
         form.assert_lives().await;
@@ -203,8 +197,7 @@ async fn an_untrusted_proxy_is_itself_the_client() {
 
 #[tokio::test]
 async fn retry_after_is_true_to_the_second() {
-    let world = World::new().await;
-    let first = world.gateway().await;
+    let (world, first) = World::with_gateway().await;
     let form = world.form(&first).await;
     form.assert_lives().await;
     for (age, expected) in [(0.1, 60), (50.1, 10), (55.1, 5)] {
@@ -236,8 +229,7 @@ async fn retry_after_is_true_to_the_second() {
 /// A gateway that has refused waits until the time is over, and then lets through.
 #[tokio::test]
 async fn an_exhausted_limit_becomes_free_again() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     form.assert_lives().await;
     let nearly = "UPDATE rate_limits
@@ -260,9 +252,9 @@ async fn requests_that_cannot_be_counted_are_refused() {
         form.read().await,
         form.submit("k", &letterbox_tests::payload()).await,
     ] {
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (503, "temporarily_unavailable")
+        assert!(
+            answer.is_refused(503, "temporarily_unavailable"),
+            "{answer:?}"
         );
         assert_eq!(answer.header("retry-after"), Some("5"));
     }
@@ -285,17 +277,14 @@ async fn subjects_are_locked_in_their_order() {
     batch("BEGIN; SELECT FROM rate_limits FOR UPDATE").await;
     let ask = "SELECT FROM count_some_requests('{a,b}', '{1,1}', '{1}', '{2}')";
     let waiting = tokio::spawn(async move { waiting.batch_execute(ask).await });
-    let waits = "SELECT count(*) FROM pg_stat_activity
-        WHERE wait_event_type = 'Lock' AND datname = current_database()";
-    eventually("it waits", async || world.count(waits).await == 1).await;
+    eventually("it waits", async || world.locks_out().await).await;
     batch("INSERT INTO rate_limits VALUES ('b', '{}'); COMMIT").await;
     waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn only_stale_rows_are_swept() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form: Form = world.form(&gateway).await;
     form.from("198.51.100.1").assert_lives().await;
     let rows = "INSERT INTO rate_limits
@@ -316,9 +305,7 @@ async fn only_stale_rows_are_swept() {
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 10_000);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 2_001);
     assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 0);
-    assert_eq!(
-        world.count("SELECT count(*) FROM rate_limits").await,
-        2,
-        "the client's and the token's"
-    );
+    world
+        .assert_count("SELECT count(*) FROM rate_limits", 2)
+        .await; // the client's and the token's
 }

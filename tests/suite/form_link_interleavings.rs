@@ -327,13 +327,13 @@ fn from_environment(name: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_interleaving_revives_a_link() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let operator = world.operator().await;
     let form = world.form(&gateway).await;
     let other = operator.create_user("b@example.com", "B").await.unwrap();
-    let joining = operator.set_member(form.workspace, other.user_id, MemberRole::Editor, false);
-    joining.await.unwrap();
+    world
+        .set_role(form.workspace, other.user_id, MemberRole::Editor)
+        .await;
     let second = world.form_in(&gateway, form.workspace, other.user_id).await;
     let scenery = Scenery {
         users: [form.owner, other.user_id],

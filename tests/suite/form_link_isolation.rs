@@ -6,8 +6,7 @@ use letterbox_tests::World;
 /// A transaction that does not see a link that was made meanwhile can't leave it alive.
 #[tokio::test]
 async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     for (change, isolation) in [
         ("UPDATE members SET role = 'viewer'", "REPEATABLE READ"),
         ("UPDATE workflows SET state = 'deployed'", "REPEATABLE READ"),
@@ -21,17 +20,11 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
         ))
         .await
         .unwrap();
-        let link = world
-            .operator()
-            .await
-            .create_form_link(form.workflow, Default::default())
-            .await
-            .unwrap();
+        let fresh = world.relink(&form).await;
         let error = old.batch_execute(change).await.expect_err(change);
         assert_eq!(error.code().unwrap().code(), "40001", "{change}");
         old.batch_execute("ROLLBACK").await.unwrap();
-        let form = form.with_token(link.token.expose());
-        form.assert_lives().await;
+        fresh.assert_lives().await;
         old.batch_execute(change).await.unwrap();
         form.assert_dead().await;
     }
@@ -41,8 +34,7 @@ async fn a_transaction_with_an_old_view_fails_rather_than_miss_a_link() {
 /// made meanwhile: the link is dead, and stays dead when the owner gets the right back.
 #[tokio::test]
 async fn a_link_that_nobody_saw_never_lives_again() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     for (taken, given) in [
         (
             "UPDATE members SET role = 'viewer'",

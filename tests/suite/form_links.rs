@@ -2,95 +2,57 @@
 //! submit.
 
 use futures_util::future::join_all;
-use letterbox_common::{
-    ids::{UserId, WorkflowId, WorkspaceId},
-    states::MemberRole,
-};
+use letterbox_common::states::MemberRole;
 use letterbox_operator::{Move, Operator};
 use letterbox_tests::{DEFINITION, Form, World};
 
 /// What an owner can order that ends a link.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Order {
     NewerLink,
-    Deploy,
-    DeployAnother,
-    Activate,
-    Pause,
-    Draft,
-    Delete,
+    Deploy(Option<&'static str>),
+    Move(Move),
     Remove,
-    Demote,
-    Deactivate,
+    /// Sets the owner's role, and whether they are deactivated.
+    Set(MemberRole, bool),
 }
 
 const ORDERS: [Order; 10] = [
     Order::NewerLink,
-    Order::Deploy,
-    Order::DeployAnother,
-    Order::Activate,
-    Order::Pause,
-    Order::Draft,
-    Order::Delete,
+    Order::Deploy(None),
+    Order::Deploy(Some(DEFINITION)),
+    Order::Move(Move::Activate),
+    Order::Move(Move::Pause),
+    Order::Move(Move::Draft),
+    Order::Move(Move::Delete),
     Order::Remove,
-    Order::Demote,
-    Order::Deactivate,
+    Order::Set(MemberRole::Viewer, false),
+    Order::Set(MemberRole::Owner, true),
 ];
 
 impl Order {
-    async fn run(self, operator: &Operator, form: &Form) {
-        let workflow = form.workflow;
+    async fn run(self, world: &World, form: &Form) {
+        let (workspace, workflow, owner) = (form.workspace, form.workflow, form.owner);
+        let operator = world.operator().await;
         match self {
-            Self::NewerLink => drop(
-                operator
-                    .create_form_link(workflow, Default::default())
-                    .await
-                    .unwrap(),
-            ),
-            Self::Deploy => drop(operator.deploy(workflow, None).await.unwrap()),
-            Self::DeployAnother => drop(operator.deploy(workflow, Some(DEFINITION)).await.unwrap()),
-            Self::Activate => drop(
-                operator
-                    .move_workflow(workflow, Move::Activate)
-                    .await
-                    .unwrap(),
-            ),
-            Self::Pause => drop(operator.move_workflow(workflow, Move::Pause).await.unwrap()),
-            Self::Draft => drop(operator.move_workflow(workflow, Move::Draft).await.unwrap()),
-            Self::Delete => drop(
-                operator
-                    .move_workflow(workflow, Move::Delete)
-                    .await
-                    .unwrap(),
-            ),
-            Self::Remove => drop(
-                operator
-                    .remove_member(form.workspace, form.owner)
-                    .await
-                    .unwrap(),
-            ),
-            Self::Demote => drop(
-                operator
-                    .set_member(form.workspace, form.owner, MemberRole::Viewer, false)
-                    .await
-                    .unwrap(),
-            ),
-            Self::Deactivate => drop(
-                operator
-                    .set_member(form.workspace, form.owner, MemberRole::Owner, true)
-                    .await
-                    .unwrap(),
-            ),
+            Self::NewerLink => drop(world.relink(form).await),
+            Self::Deploy(definition) => drop(operator.deploy(workflow, definition).await.unwrap()),
+            Self::Move(to) => world.move_workflow(workflow, to).await,
+            Self::Remove => world.remove_member(workspace, owner).await,
+            Self::Set(role, is_deactivated) => {
+                let setting = operator.set_member(workspace, owner, role, is_deactivated);
+                setting.await.unwrap();
+            }
         }
     }
 }
 
 /// Brings the workflow and its owner back to where a link is possible; false where that can't be.
-async fn restore(operator: &Operator, form: &Form) -> bool {
-    operator
-        .set_member(form.workspace, form.owner, MemberRole::Owner, false)
-        .await
-        .unwrap();
+async fn restore(world: &World, form: &Form) -> bool {
+    world
+        .set_role(form.workspace, form.owner, MemberRole::Owner)
+        .await;
+    let operator = world.operator().await;
     operator.deploy(form.workflow, None).await.is_ok()
 }
 
@@ -98,25 +60,20 @@ async fn restore(operator: &Operator, form: &Form) -> bool {
 async fn every_command_ends_the_link_for_good() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
-    let operator = world.operator().await;
     for order in ORDERS {
         let form = world.form(&gateways[0]).await;
         for gateway in &gateways {
             form.at(gateway).assert_lives().await;
         }
-        order.run(&operator, &form).await;
+        order.run(&world, &form).await;
         for gateway in &gateways {
             form.at(gateway).assert_dead().await;
         }
-        let restored = restore(&operator, &form).await;
-        assert_eq!(restored, !matches!(order, Order::Delete), "{order:?}");
+        let restored = restore(&world, &form).await;
+        assert_eq!(restored, order != Order::Move(Move::Delete), "{order:?}");
         form.assert_dead().await;
         if restored {
-            let link = operator
-                .create_form_link(form.workflow, Default::default())
-                .await
-                .unwrap();
-            let fresh = form.with_token(link.token.expose());
+            let fresh = world.relink(&form).await;
             fresh.assert_lives().await;
             fresh.assert_accepts("k").await;
             form.assert_dead().await;
@@ -126,9 +83,7 @@ async fn every_command_ends_the_link_for_good() {
 
 #[tokio::test]
 async fn plain_sql_ends_the_link_too() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let operator = world.operator().await;
+    let (world, gateway) = World::with_gateway().await;
     let moves = [
         "UPDATE workflows SET state = 'paused'",
         "UPDATE workflows SET state = 'draft'",
@@ -146,70 +101,40 @@ async fn plain_sql_ends_the_link_too() {
     for change in moves {
         let form = world.form(&gateway).await;
         form.assert_lives().await;
-        world.database.batch_execute(change).await.unwrap();
+        world.change(change).await;
         form.assert_dead().await;
-        restore(&operator, &form).await;
+        restore(&world, &form).await;
         form.assert_dead().await;
     }
 
     // A new owner, who may run.
-    let world = World::new().await;
-    let (gateway, operator) = (world.gateway().await, world.operator().await);
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
-    let other = operator
-        .create_user("other@example.com", "Other")
-        .await
-        .unwrap()
-        .user_id;
-    operator
-        .set_member(form.workspace, other, MemberRole::Runner, false)
-        .await
-        .unwrap();
-    world
-        .database
-        .batch_execute(&format!("UPDATE workflows SET owner_id = '{other}'"))
-        .await
-        .unwrap();
+    let other = world
+        .member(form.workspace, "other", MemberRole::Runner)
+        .await;
+    let given = format!("UPDATE workflows SET owner_id = '{other}'");
+    world.change(&given).await;
     form.assert_dead().await;
 }
 
 #[tokio::test]
 async fn other_changes_leave_the_link_alone() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let operator = world.operator().await;
     let form = world.form(&gateway).await;
     let neighbour = world.form_in(&gateway, form.workspace, form.owner).await;
-    operator
-        .set_member(form.workspace, form.owner, MemberRole::Runner, false)
-        .await
-        .unwrap();
+    world
+        .set_role(form.workspace, form.owner, MemberRole::Runner)
+        .await;
     operator
         .set_allowance(form.workspace, Some(0))
         .await
         .unwrap();
-    world
-        .database
-        .batch_execute("UPDATE workflows SET name = 'Other'")
-        .await
-        .unwrap();
-    operator
-        .move_workflow(neighbour.workflow, Move::Pause)
-        .await
-        .unwrap();
-    let stranger = operator
-        .create_user("s@example.com", "S")
-        .await
-        .unwrap()
-        .user_id;
-    operator
-        .set_member(form.workspace, stranger, MemberRole::Viewer, false)
-        .await
-        .unwrap();
-    operator
-        .remove_member(form.workspace, stranger)
-        .await
-        .unwrap();
+    world.change("UPDATE workflows SET name = 'Other'").await;
+    world.move_workflow(neighbour.workflow, Move::Pause).await;
+    let stranger = world.member(form.workspace, "s", MemberRole::Viewer).await;
+    world.remove_member(form.workspace, stranger).await;
     form.assert_lives().await;
     neighbour.assert_dead().await;
 }
@@ -217,8 +142,7 @@ async fn other_changes_leave_the_link_alone() {
 /// What the database never lets happen, whoever asks.
 #[tokio::test]
 async fn the_database_refuses_what_would_revive_a_link() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let operator = world.operator().await;
     operator.deploy(form.workflow, None).await.unwrap();
@@ -259,10 +183,9 @@ async fn the_database_refuses_what_would_revive_a_link() {
 /// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_link_outlives_a_concurrent_move() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
-    let (workflow, workspace, user) = (form.workflow, form.workspace, form.owner);
+    let workflow = form.workflow;
     let live = "SELECT count(*) FROM form_links WHERE ended_at IS NULL";
     for round in 0..12 {
         let makers = (0..4).map(|_| {
@@ -283,7 +206,12 @@ async fn no_link_outlives_a_concurrent_move() {
             })
         });
         let makers: Vec<_> = makers.collect();
-        move_once(&world, round, workflow, workspace, user).await;
+        let moves = [
+            Order::Move(Move::Pause),
+            Order::Set(MemberRole::Viewer, false),
+            Order::Remove,
+        ];
+        moves[round % 3].run(&world, &form).await;
         join_all(makers)
             .await
             .into_iter()
@@ -293,34 +221,13 @@ async fn no_link_outlives_a_concurrent_move() {
             0,
             "round {round}: a link outlived the move"
         );
-        restore(&world.operator().await, &form).await;
-    }
-}
-
-async fn move_once(
-    world: &World,
-    round: usize,
-    workflow: WorkflowId,
-    workspace: WorkspaceId,
-    user: UserId,
-) {
-    let operator = world.operator().await;
-    match round % 3 {
-        0 => drop(operator.move_workflow(workflow, Move::Pause).await.unwrap()),
-        1 => drop(
-            operator
-                .set_member(workspace, user, MemberRole::Viewer, false)
-                .await
-                .unwrap(),
-        ),
-        _ => drop(operator.remove_member(workspace, user).await.unwrap()),
+        restore(&world, &form).await;
     }
 }
 
 #[tokio::test]
 async fn tokens_are_stored_as_their_hash_only() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     assert_eq!(form.token.len(), 64, "256 bits as hexadecimal digits");
     let holds = "SELECT count(*) FROM form_links WHERE token_sha256 = sha256($1)";

@@ -154,12 +154,9 @@ async fn a_link_fills_in_what_is_empty(engine: Engine) {
     let mark = "Filled in by the link";
     assert_eq!(page.evaluate(marks).await, json!([mark, mark, mark]));
     assert_eq!(page.evaluate("location.hash + location.search").await, "");
-    assert_eq!(
-        site.world
-            .count("SELECT count(*) FROM form_submissions")
-            .await,
-        0
-    );
+    site.world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await;
 
     // What somebody has written stays.
     page.fill_in("Your name", "Grace").await;
@@ -289,21 +286,15 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
 
     page.visit(&site, &form).await;
     page.fill_in("Message", "Not to be lost").await;
-    let operator = site.world.operator().await;
-    operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
+    site.world.relink(&form).await;
     page.page.refresh().await.unwrap();
     // The page of a dead link is not told a language.
     page.await_text("Not to be lost").await;
     page.assert_usable(&format!("{name}-dead")).await;
 
     site.world
-        .database
-        .batch_execute("ALTER TABLE rate_limits RENAME TO away")
-        .await
-        .unwrap();
+        .change("ALTER TABLE rate_limits RENAME TO away")
+        .await;
     page.open(&site.link(&form)).await;
     eventually("trouble is told", async || {
         let shown = "document.getElementById('trouble').hidden === false";

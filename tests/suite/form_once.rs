@@ -35,17 +35,9 @@ async fn a_reload_counts_once_and_loses_nothing(engine: Engine) {
     page.fill_in("Message", "Not to be lost").await;
     page.page.refresh().await.unwrap();
     page.await_text("Contact us").await;
-    let message = page.field("Message").await;
-    assert_eq!(
-        message.prop("value").await.unwrap().as_deref(),
-        Some("Not to be lost")
-    );
+    assert_eq!(page.value("Message").await, "Not to be lost");
     page.fill_in("E-mail address", "ada@example.com").await;
-    page.field("I accept the terms")
-        .await
-        .click()
-        .await
-        .unwrap();
+    page.tick("I accept the terms").await;
     broker.cut();
     page.press("Submit").await;
     page.await_text("The service is not responding.").await;
@@ -63,15 +55,7 @@ async fn a_reload_counts_once_and_loses_nothing(engine: Engine) {
 
     // The next one is another one.
     page.visit(&site, &form).await;
-    assert_eq!(
-        page.field("Message")
-            .await
-            .prop("value")
-            .await
-            .unwrap()
-            .as_deref(),
-        Some("")
-    );
+    assert_eq!(page.value("Message").await, "");
     page.close().await;
 }
 
@@ -83,11 +67,7 @@ async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
     page.visit(&site, &form).await;
     page.answer("Ada").await;
     page.fill_in("Message", "Not to be lost").await;
-    let operator = site.world.operator().await;
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
+    let second = site.world.relink(&form).await;
     page.press("Submit").await;
     page.await_text("This form is not available").await;
     page.await_text("What you have written").await;
@@ -96,32 +76,21 @@ async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
 
     // The form of another workflow gets nothing of it, though it has the same words.
     page.visit(&site, &site.form().await).await;
-    let name = page.field("Your name").await;
-    assert_eq!(name.prop("value").await.unwrap().as_deref(), Some(""));
+    assert_eq!(page.value("Your name").await, "");
 
     // Also where the page was loaded again meanwhile.
-    let second = form.with_token(link.token.expose());
     page.open(&site.link(&second)).await;
     page.await_text("have been filled in again").await;
     page.fill_in("Message", "Still not to be lost").await;
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
+    let renewed = site.world.relink(&form).await;
     page.page.refresh().await.unwrap();
     page.await_text("This form is not available").await;
     page.await_text("Still not to be lost").await;
 
-    let renewed = form.with_token(link.token.expose());
     page.open(&site.link(&renewed)).await;
     page.await_text("have been filled in again").await;
     for (label, value) in [("Your name", "Ada"), ("Message", "Still not to be lost")] {
-        let field = page.field(label).await;
-        assert_eq!(
-            field.prop("value").await.unwrap().as_deref(),
-            Some(value),
-            "{label}"
-        );
+        assert_eq!(page.value(label).await, value, "{label}");
     }
     page.close().await;
 }
@@ -140,12 +109,7 @@ async fn a_duplicated_tab_counts_by_itself(engine: Engine) {
     page.page.execute(&opening, Vec::new()).await.unwrap();
     page.switch_from(&first).await;
     page.await_text("Contact us").await;
-    let name = page.field("Your name").await;
-    assert_eq!(
-        name.prop("value").await.unwrap().as_deref(),
-        Some("Ada"),
-        "a copy"
-    );
+    assert_eq!(page.value("Your name").await, "Ada", "a copy");
     page.fill_in("Your name", "Bob").await;
     page.press("Submit").await;
     page.await_text("Thank you").await;
@@ -183,7 +147,6 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     let site = Site::new().await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
-    let operator = site.world.operator().await;
     let claims = "SELECT count(*) FROM form_submissions";
     let page = Browser::start(engine, 1280, 900).await;
     let first = page.page.window().await.unwrap();
@@ -200,7 +163,7 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     page.await_text("Thank you").await;
     page.switch_from(&first).await;
     page.await_text("Thank you").await;
-    assert_eq!(site.world.count(claims).await, 1);
+    site.world.assert_count(claims, 1).await;
     page.page.switch_to_window(first).await.unwrap();
 
     // The link dies before the page knows.
@@ -209,22 +172,18 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     lose_an_answer(&page).await;
     page.press("Submit").await;
     page.await_text("The service is not responding.").await;
-    assert_eq!(site.world.count(claims).await, 2);
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
+    site.world.assert_count(claims, 2).await;
+    let renewed = site.world.relink(&form).await;
     page.evaluate("window.passes = true").await;
     page.await_text("This form is not available").await;
     page.page.refresh().await.unwrap();
     page.await_text("What you have written").await;
-    let renewed = form.with_token(link.token.expose());
     page.open(&site.link(&renewed)).await;
     page.await_text("If you send them unchanged, they count once.")
         .await;
     page.press("Submit").await;
     page.await_text("Thank you").await;
-    assert_eq!(site.world.count(claims).await, 2);
+    site.world.assert_count(claims, 2).await;
     site.world.await_runs(2).await;
     page.close().await;
 }

@@ -79,22 +79,14 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
         );
     }
     phone.picture("phone-errors").await;
-    assert_eq!(
-        site.world
-            .count("SELECT count(*) FROM form_submissions")
-            .await,
-        0
-    );
+    site.world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await;
 
     phone.fill_in("Your name", "Ada \u{e4}").await;
     phone.fill_in("E-mail address", "ada@example.com").await;
     phone.fill_in("Seats", "2.5").await;
-    phone
-        .field("I accept the terms")
-        .await
-        .click()
-        .await
-        .unwrap();
+    phone.tick("I accept the terms").await;
     phone.press("Submit").await;
     phone.await_text("Thank you").await;
     phone.await_text("Your answers have been received.").await;
@@ -243,12 +235,9 @@ async fn page_and_service_hold_every_type_of_field_to_the_same_bound(engine: Eng
         page.await_text(&told).await;
         enter(&page, &format!("A {word}"), &"".into()).await;
     }
-    assert_eq!(
-        site.world
-            .count("SELECT count(*) FROM form_submissions")
-            .await,
-        0
-    );
+    site.world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await;
 
     let accepted = form.submit("all", &Value::Object(longest.clone())).await;
     assert_eq!(accepted.status, 200, "{accepted:?}");

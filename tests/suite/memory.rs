@@ -26,7 +26,7 @@ use letterbox_gateway::{
     open_batches::BatchId,
 };
 use letterbox_operator::Closing;
-use letterbox_tests::{World, eventually};
+use letterbox_tests::{World, assert_holds, eventually};
 use letterbox_worker::memory::Mover;
 use serde_json::json;
 use tokio::time::timeout;
@@ -65,8 +65,7 @@ async fn move_until(world: &World, mover: &mut Mover, claims: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_moved_is_a_repeat_and_what_is_not_recorded_stays() {
-    let world = World::new().await;
-    let (gateway, mut worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, mut worker) = World::with_both().await;
     let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
     let mut mover = mover(&world);
     for round in 0..4 {
@@ -77,7 +76,7 @@ async fn what_was_moved_is_a_repeat_and_what_is_not_recorded_stays() {
         world.await_signals(10 * (round + 1)).await;
         world.await_runs(10 * (round + 1)).await;
         move_until(&world, &mut mover, 0).await;
-        assert_eq!(world.count(KEYS).await, 20 * (round + 1));
+        world.assert_count(KEYS, 20 * (round + 1)).await;
         world.forget_hits().await;
     }
 
@@ -88,7 +87,7 @@ async fn what_was_moved_is_a_repeat_and_what_is_not_recorded_stays() {
     for _ in 0..20 {
         mover.step().await.unwrap();
     }
-    assert_eq!(world.count(CLAIMS).await, 2);
+    world.assert_count(CLAIMS, 2).await;
     let _worker = world.worker().await;
     world.await_signals(41).await;
     world.await_runs(41).await;
@@ -114,8 +113,7 @@ async fn what_was_moved_is_a_repeat_and_what_is_not_recorded_stays() {
 /// A closed link still knows its keys, and takes no new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_link_finds_what_was_moved() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
     let soon = Closing {
         at: Some(Timestamp::now() + Duration::from_secs(2)),
@@ -137,8 +135,7 @@ async fn a_closed_link_finds_what_was_moved() {
 /// A claim of a submission is kept for a day, in which its repeats are compared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submissions_claim_is_kept_for_a_day() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
     form.assert_accepts("k").await;
     world.await_runs(1).await;
@@ -146,7 +143,7 @@ async fn a_submissions_claim_is_kept_for_a_day() {
     for _ in 0..20 {
         mover.step().await.unwrap();
     }
-    assert_eq!(world.count(CLAIMS).await, 1);
+    world.assert_count(CLAIMS, 1).await;
 }
 
 /// Two gateways, bodies that come twice, and movers that are dropped in the middle of a step: not
@@ -229,7 +226,7 @@ async fn movers_that_die_anywhere_lose_and_double_nothing() {
     );
     assert!(moved > 0);
     move_until(&world, &mut mover(&world), 0).await;
-    assert_eq!(world.count(KEYS).await, (SENDERS * bodies) as i64);
+    world.assert_count(KEYS, (SENDERS * bodies) as i64).await;
 }
 
 /// What a property test does.
@@ -356,7 +353,7 @@ impl Tried {
         self.claimed.retain(|(other, _), _| *other != workspace);
         self.recorded.retain(|(other, _)| *other != workspace);
         let left = format!("SELECT count(*) FROM memory WHERE workspace_id = '{workspace}'");
-        assert_eq!(self.world.count(&left).await, 0);
+        self.world.assert_count(&left, 0).await;
     }
 }
 
@@ -408,8 +405,7 @@ async fn the_memory_knows_what_a_plain_set_knows() {
 /// before the first one is emptied: they do not see what was done since they began.
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_stay_until_older_claims_are_over() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("0").await.is_first());
     world.await_signals(1).await;
@@ -432,16 +428,14 @@ async fn claims_stay_until_older_claims_are_over() {
         // The others do not wait for the one that is stuck.
         let claims = world.count(CLAIMS).await;
         assert!(webhook.send(body).await.is_first());
-        assert_eq!(world.count(CLAIMS).await, claims + 1);
+        world.assert_count(CLAIMS, claims + 1).await;
         world.await_signals(claims + 1).await;
         moving.abort();
         let _ = moving.await;
         older.batch_execute("COMMIT").await.unwrap();
         eventually("the next thing is done", async || {
-            world.count(is_done).await == 1 || {
-                mover.step().await.unwrap();
-                false
-            }
+            mover.step().await.unwrap();
+            world.count(is_done).await == 1
         })
         .await;
     }
@@ -479,8 +473,7 @@ async fn claims_are_refused_at_another_isolation_level() {
 /// what its snapshot shows.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_moved_stays_for_older_snapshots() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let mut mover = mover(&world);
     let retired = "SELECT count(*) FROM memory_segments WHERE state = 'retired'";
@@ -495,7 +488,7 @@ async fn what_was_moved_stays_for_older_snapshots() {
             mover.step().await.unwrap();
         }
         assert_eq!((seen(CLAIMS).await, seen(KEYS).await), (1, n));
-        assert_eq!(world.count(KEYS).await, n + 1, "it is copied");
+        world.assert_count(KEYS, n + 1).await; // it is copied
         dump.batch_execute("COMMIT").await.unwrap();
         move_until(&world, &mut mover, 0).await;
     }
@@ -515,15 +508,14 @@ async fn what_was_moved_stays_for_older_snapshots() {
         world.count(retired).await == 0
     })
     .await;
-    assert_eq!(world.count(KEYS).await, 2);
+    world.assert_count(KEYS, 2).await;
 }
 
 /// What was copied a moment ago stays, and so does what somebody has locked, whose snapshot may not
 /// be seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_copied_stays_for_a_while_and_while_it_is_locked() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
@@ -545,12 +537,12 @@ async fn what_was_copied_stays_for_a_while_and_while_it_is_locked() {
         worker.query_one(&empty, &[]).await.unwrap().get(0)
     };
     assert!(!empty(0).await, "it is locked");
-    assert_eq!(world.count(CLAIMS).await, 1);
+    world.assert_count(CLAIMS, 1).await;
     dump.batch_execute("COMMIT").await.unwrap();
     assert!(!empty(60).await, "it is too early");
-    assert_eq!(world.count(CLAIMS).await, 1);
+    world.assert_count(CLAIMS, 1).await;
     eventually("emptied", async || empty(0).await).await;
-    assert_eq!(world.count(CLAIMS).await, 0);
+    world.assert_count(CLAIMS, 0).await;
 }
 
 /// The lock that claims and the mover have in common is nobody else's.
@@ -576,7 +568,7 @@ async fn every_statement_has_a_snapshot_of_its_own() {
     let name: String = world.database.query_one(name, &[]).await.unwrap().get(0);
     let default =
         format!("ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'");
-    world.database.batch_execute(&default).await.unwrap();
+    world.change(&default).await;
     for role in [Role::Gateway, Role::Worker, Role::Operator] {
         let isolation = "SELECT current_setting('transaction_isolation')";
         let session = world.session(role).await;
@@ -614,14 +606,13 @@ async fn a_mover_that_has_slept_writes_nothing() {
     let further = format!("'{workspace}', '{workspace}'");
     assert!(!told(extend(slept, &further)).await);
     assert!(told(extend(world.count(version).await, &further)).await);
-    assert_eq!(world.count("SELECT count(*) FROM memory").await, 1);
+    world.assert_count("SELECT count(*) FROM memory", 1).await;
 }
 
 /// An operator's word for a lost claim does not bring back what is remembered under another id.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remembered_body_is_not_claimed_as_lost() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
@@ -631,7 +622,7 @@ async fn a_remembered_body_is_not_claimed_as_lost() {
     world.await_messages(DEAD_LETTERS_QUEUE, 1).await;
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
     let told = world.order_with(&broker, "dead-letters redrive --unclaimed");
-    assert_eq!((&told["redriven"], &told["left"]), (&json!(0), &json!(1)));
+    assert_holds(&told, json!({"redriven": 0, "left": 1}));
     assert_eq!(world.signals().await, 1);
-    assert_eq!(world.count(CLAIMS).await, 0);
+    world.assert_count(CLAIMS, 0).await;
 }

@@ -1,55 +1,32 @@
 //! What must hold at the moment when a request is sent: not only when it was prepared, or approved.
 
 use letterbox_common::{
-    ids::UserId,
+    ids::{ApprovalId, UserId},
     states::{ActionState, ApprovalState, MemberRole},
 };
 use letterbox_operator::Operator;
 use letterbox_tests::{
-    CHAT, Peer, Received, Reply, Scene, agent, eventually, model_answer, post, results_in,
+    CHAT, Peer, Received, Reply, Scene, agent, eventually, model_answer, results_in,
 };
 use serde_json::json;
-
-/// Something that is done by an operator between two steps of a worker.
-type Meanwhile =
-    for<'a> fn(&'a Operator, &'a Scene) -> std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Releases the workspace, and stops the worker that goes on there where it asks this table for
 /// what holds: it has seen everything by then.
 async fn stop_at_gate(scene: &Scene, table: &str) {
-    let gate = format!(
-        "CREATE FUNCTION gate() RETURNS boolean LANGUAGE plpgsql AS $$
-        BEGIN
-            PERFORM pg_advisory_xact_lock_shared(42);
-            RETURN true;
-        END $$;
-        ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
-        CREATE POLICY open ON {table} TO letterbox_worker, letterbox_operator USING (true);
-        CREATE POLICY gate ON {table} AS RESTRICTIVE TO letterbox_worker USING (gate());
-        SELECT pg_advisory_lock(42)"
-    );
     let world = &scene.world;
-    world.database.batch_execute(&gate).await.unwrap();
+    world.shut_gate(table).await;
     let operator = world.operator().await;
     operator.release(Some(scene.form.workspace)).await.unwrap();
-    let waiting = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
-        WHERE d.datname = current_database() AND locktype = 'advisory' AND objid = 42
-          AND NOT granted";
-    eventually("it stops", async || world.count(waiting).await > 0).await;
-}
-
-async fn open_gate(scene: &Scene) {
-    let open = "SELECT pg_advisory_unlock(42)";
-    scene.world.database.batch_execute(open).await.unwrap();
+    world.await_at_gate().await;
 }
 
 /// Another person who may answer.
 async fn editor(scene: &Scene) -> UserId {
-    let operator = scene.world.operator().await;
-    let eve = operator.create_user("eve@example.com", "Eve").await;
-    let eve = eve.unwrap().user_id;
-    set_editor(scene, eve, false).await;
-    eve
+    let editor = MemberRole::Editor;
+    scene
+        .world
+        .member(scene.form.workspace, "eve", editor)
+        .await
 }
 
 async fn set_editor(scene: &Scene, user: UserId, deactivated: bool) {
@@ -59,71 +36,53 @@ async fn set_editor(scene: &Scene, user: UserId, deactivated: bool) {
     setting.await.unwrap();
 }
 
+/// Waits until a question is asked that nobody has answered.
+async fn asked_again(scene: &Scene) -> ApprovalId {
+    let waiting = async || scene.world.waiting(scene.form.workspace).await;
+    eventually("it is asked again", async || {
+        let waiting = waiting().await;
+        waiting.len() == 1 && waiting[0].decided_by.is_none()
+    })
+    .await;
+    waiting().await.remove(0).approval_id
+}
+
 /// What holds is asked twice: with everything else, and by the statement that begins the attempt.
 /// What changes between the two stops it.
 #[tokio::test]
 async fn what_changes_while_a_request_is_prepared_stops_it() {
-    let changes: [(Meanwhile, &str, &str); 4] = [
-        (
-            |operator, scene| {
-                Box::pin(async {
-                    let policy = r#"{"rules": [], "default": "deny"}"#;
-                    let workspace = scene.form.workspace;
-                    operator.set_policy(workspace, policy).await.unwrap();
-                })
-            },
-            "denied",
-            "denied by the policy",
-        ),
-        (
-            |operator, scene| {
-                Box::pin(async {
-                    let (workspace, owner) = (scene.form.workspace, scene.form.owner);
-                    let viewer = MemberRole::Viewer;
-                    let setting = operator.set_member(workspace, owner, viewer, false);
-                    setting.await.unwrap();
-                })
-            },
-            "failed",
-            "owner_cannot_run",
-        ),
-        (
-            |operator, scene| {
-                Box::pin(async {
-                    let accounts = operator.accounts(scene.form.workspace).await.unwrap();
-                    let account = accounts[0].account_id;
-                    operator.disconnect_account(account).await.unwrap();
-                })
-            },
-            "failed",
-            "no connected account",
-        ),
-        (
-            |operator, scene| {
-                Box::pin(async {
-                    let run = scene.the_run().await.row.run_id;
-                    operator.cancel_run(run).await.unwrap();
-                })
-            },
-            "cancelled",
-            "cancelled",
-        ),
-    ];
-    for (change, state, reason) in changes {
-        let peer = Peer::start(|_, _| Reply::Status(200)).await;
-        let scene = Scene::new(&peer, json!([post("send")])).await;
-        let world = &scene.world;
+    for (change, state, reason) in [
+        ("policy", "denied", "denied by the policy"),
+        ("right", "failed", "owner_cannot_run"),
+        ("account", "failed", "no connected account"),
+        ("order", "cancelled", "cancelled"),
+    ] {
+        let (peer, scene) = Scene::posting("send").await;
+        let (world, form) = (&scene.world, &scene.form);
         let operator = world.operator().await;
-        operator.hold(Some(scene.form.workspace)).await.unwrap();
-        scene.form.assert_accepts("k").await;
+        operator.hold(Some(form.workspace)).await.unwrap();
+        form.assert_accepts("k").await;
         world.await_state("queued", 1).await;
         stop_at_gate(&scene, "members").await;
-        change(&operator, &scene).await;
-        open_gate(&scene).await;
+        match change {
+            "policy" => scene.decide("deny").await,
+            "right" => {
+                let viewer = MemberRole::Viewer;
+                world.set_role(form.workspace, form.owner, viewer).await;
+            }
+            "account" => {
+                let accounts = operator.accounts(form.workspace).await.unwrap();
+                world.disconnect(accounts[0].account_id).await;
+            }
+            _ => {
+                let run = scene.the_run().await.row.run_id;
+                operator.cancel_run(run).await.unwrap();
+            }
+        }
+        world.open_gate().await;
 
         world.await_state(state, 1).await;
-        let failure = scene.the_run().await.row.failure.unwrap();
-        assert!(failure.contains(reason), "{failure}");
+        scene.assert_failed(reason).await;
         assert_eq!(peer.received(), [], "{reason}");
     }
 }
@@ -132,32 +91,24 @@ async fn what_changes_while_a_request_is_prepared_stops_it() {
 /// who ask for another pair of eyes later get it.
 #[tokio::test]
 async fn who_has_approved_must_still_may_when_it_is_sent() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     let operator = world.operator().await;
     let eve = editor(&scene).await;
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
     form.assert_accepts("k").await;
     let first = scene.the_approval().await;
-    let asked_again = async |operator: &Operator, approver| {
-        eventually("it is asked again", async || {
-            let waiting = world.waiting(form.workspace).await;
-            waiting.len() == 1 && waiting[0].decided_by.is_none()
-        })
-        .await;
+    let approve_again = async |operator: &Operator, approver| {
+        let again = asked_again(&scene).await;
         assert_eq!(peer.received(), []);
         // By its new id.
-        let again = world.waiting(form.workspace).await.remove(0).approval_id;
         operator.approve(again, approver).await.unwrap();
     };
 
     // Held, so that nothing is sent while things change.
     operator.hold(Some(form.workspace)).await.unwrap();
-    operator.approve(first.approval_id, eve).await.unwrap();
+    world.approve(first.approval_id, eve).await;
     set_eve(true).await;
     operator.release(Some(form.workspace)).await.unwrap();
     eventually("it is looked at", async || {
@@ -167,12 +118,12 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     .await;
 
     operator.hold(Some(form.workspace)).await.unwrap();
-    asked_again(&operator, form.owner).await;
+    approve_again(&operator, form.owner).await;
     let another = json!({"rules": [], "default": "approve", "approve_by": "another"});
     scene.set_policy(another).await;
     operator.release(Some(form.workspace)).await.unwrap();
     set_eve(false).await;
-    asked_again(&world.person(eve).await, eve).await;
+    approve_again(&world.person(eve).await, eve).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 1);
 }
@@ -180,8 +131,7 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
 /// A hold that begins while a request is prepared stops it, and its end lets it go.
 #[tokio::test]
 async fn a_hold_stops_what_is_prepared() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
     let operator = world.operator().await;
     operator.hold(Some(workspace)).await.unwrap();
@@ -189,9 +139,9 @@ async fn a_hold_stops_what_is_prepared() {
     world.await_state("queued", 1).await;
     stop_at_gate(&scene, "members").await;
     operator.hold(Some(workspace)).await.unwrap();
-    open_gate(&scene).await;
+    world.open_gate().await;
     let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    eventually("it waits", async || world.count(ready).await == 1).await;
+    world.await_count("it waits", ready, 1).await;
     assert_eq!(peer.received(), []);
     operator.release(Some(workspace)).await.unwrap();
     world.await_state("succeeded", 1).await;
@@ -201,32 +151,24 @@ async fn a_hold_stops_what_is_prepared() {
 /// Whoever has approved loses the right to while the request is prepared: it is asked again.
 #[tokio::test]
 async fn an_approval_that_is_lost_at_the_last_moment_is_asked_for_again() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     let operator = world.operator().await;
     let eve = editor(&scene).await;
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
     form.assert_accepts("k").await;
     let approval = scene.the_approval().await.approval_id;
     operator.hold(Some(form.workspace)).await.unwrap();
-    operator.approve(approval, eve).await.unwrap();
+    world.approve(approval, eve).await;
     stop_at_gate(&scene, "connected_accounts").await;
     set_eve(true).await;
-    open_gate(&scene).await;
-    eventually("it is asked again", async || {
-        let waiting = world.waiting(form.workspace).await;
-        waiting.len() == 1 && waiting[0].decided_by.is_none()
-    })
-    .await;
+    world.open_gate().await;
+    let again = asked_again(&scene).await;
     assert_eq!(peer.received(), []);
     let former = operator.approve(approval, form.owner).await;
     assert!(former.is_err(), "the former question is not open");
-    let again = world.waiting(form.workspace).await.remove(0).approval_id;
-    operator.approve(again, form.owner).await.unwrap();
+    world.approve(again, form.owner).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 1);
 }
@@ -249,9 +191,7 @@ async fn a_call_that_was_not_sent_is_told_as_failed() {
     let (world, form) = (&scene.world, &scene.form);
     // A port that nobody listens at.
     let closed = "http://127.0.0.1:1";
-    world
-        .connect(form.workspace, form.owner, "closed", closed)
-        .await;
+    world.connect_for(form, "closed", closed).await;
     let agents = json!({"when": {"steered_by": "ai.agent"}, "decision": "allow"});
     let policy = json!({"rules": [agents], "default": "allow"});
     scene.set_policy(policy).await;
@@ -332,7 +272,7 @@ async fn a_call_that_may_have_been_done_is_not_told_as_denied() {
         world.order(format!("workspace retries {workspace} {pause}"));
         scene.form.assert_accepts("k").await;
         let sent = "SELECT count(*) FROM run_actions WHERE state = 'retrying' AND attempts = 1";
-        eventually("sent once", async || world.count(sent).await == 1).await;
+        world.await_count("sent once", sent, 1).await;
         scene.set_policy(policy("deny")).await;
         world.await_state(state, 1).await;
         let call = &scene.the_run().await.actions[2];

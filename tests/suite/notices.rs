@@ -52,7 +52,7 @@ impl Scene {
     async fn await_quiet(&self) {
         let open = "SELECT (SELECT count(*) FROM news)
             + (SELECT count(*) FROM letters WHERE sent_at IS NULL)";
-        eventually("quiet", async || self.world.count(open).await == 0).await;
+        self.world.await_count("quiet", open, 0).await;
     }
 }
 
@@ -87,11 +87,9 @@ async fn a_flood_of_questions_is_few_letters() {
     );
     let (letters, span) = (world.count(letters).await, world.count(span).await);
     assert!(letters <= span + 1, "{letters} letters within {span} s");
-    assert_eq!(
-        world.count("SELECT sum(questions) FROM letters").await,
-        200,
-        "each once"
-    );
+    world
+        .assert_count("SELECT sum(questions) FROM letters", 200)
+        .await; // each once
     let taken = scene.mail.taken();
     assert_eq!(taken.len() as i64, letters);
     for mail in &taken {
@@ -108,7 +106,7 @@ async fn a_flood_of_questions_is_few_letters() {
     world.forget_hits().await;
     form.assert_accepts("last").await;
     world.await_state("waiting_approval", 201).await;
-    assert_eq!(world.count("SELECT count(*) FROM news").await, 0);
+    world.assert_count("SELECT count(*) FROM news", 0).await;
 }
 
 /// A question that is asked again, because its run is retried, is told again.
@@ -143,11 +141,7 @@ async fn a_question_that_is_asked_again_is_told() {
 async fn who_does_not_look_is_told_in_longer_pauses() {
     let world = World::new().await;
     let operator = world.operator().await;
-    let workspace = operator
-        .create_workspace("Test", None)
-        .await
-        .unwrap()
-        .workspace_id;
+    let workspace = world.workspace("Test").await;
     let mut owners = Vec::new();
     for email in ["ada@example.com", "never@example.com"] {
         let owner = operator.invite(workspace, email, "Owner", MemberRole::Owner);
@@ -162,7 +156,7 @@ async fn who_does_not_look_is_told_in_longer_pauses() {
             "INSERT INTO news (workspace_id, kind, subject_id, happened_at)
             VALUES ('{workspace}', 'failure', gen_random_uuid(), now() - interval '2 minutes')"
         );
-        world.database.batch_execute(&news).await.unwrap();
+        world.change(&news).await;
         worker
             .execute("SELECT write_letters(60)", &[])
             .await
@@ -179,14 +173,14 @@ async fn who_does_not_look_is_told_in_longer_pauses() {
         assert!((pause - expected).abs() < 5, "{pause} for {expected}");
         // What comes meanwhile is told with it.
         let long_ago = "UPDATE letters SET made_at = now() - interval '1 day'";
-        world.database.batch_execute(long_ago).await.unwrap();
+        world.change(long_ago).await;
         happens().await;
         let waiting = "SELECT sum(failures) FROM letters WHERE sent_at IS NULL";
-        assert_eq!(world.count(waiting).await, 2);
-        world.database.batch_execute(sent).await.unwrap();
+        world.assert_count(waiting, 2).await;
+        world.change(sent).await;
     }
     let never = format!("SELECT count(*) FROM letters WHERE user_id <> '{ada}'");
-    assert_eq!(world.count(&never).await, 0);
+    world.assert_count(&never, 0).await;
     happens().await;
     let due = "SELECT count(*) FROM take_letters(10)";
     assert_eq!(
@@ -199,7 +193,7 @@ async fn who_does_not_look_is_told_in_longer_pauses() {
         worker.query_one(due, &[]).await.unwrap().get::<_, i64>(0),
         1
     );
-    world.database.batch_execute(sent).await.unwrap();
+    world.change(sent).await;
     happens().await;
     assert!(world.count(pause).await < 5);
     // Who is no member any more, or wants no mail, is not told what was written before.
@@ -221,10 +215,10 @@ async fn a_letter_is_tried_again() {
     scene.form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
     let failed = "SELECT count(*) FROM letters WHERE attempts = 1 AND error LIKE '%451%'";
-    eventually("one attempt", async || world.count(failed).await == 1).await;
+    world.await_count("one attempt", failed, 1).await;
     scene.mail.refuse(false);
     let due = "UPDATE letters SET due_at = now()";
-    world.database.batch_execute(due).await.unwrap();
+    world.change(due).await;
     scene.await_mails(1).await;
     scene.await_quiet().await;
     let taken = scene.mail.taken();
@@ -266,9 +260,7 @@ async fn a_refused_credential_is_told_once() {
     let peer = Peer::start(|_, _| Reply::Status(401)).await;
     let scene = Scene::new(&peer).await;
     let (world, form) = (&scene.world, &scene.form);
-    let chat_account = world
-        .connect(form.workspace, form.owner, "chat", &chat.url)
-        .await;
+    let chat_account = world.connect_for(form, "chat", &chat.url).await;
     let id = chat_account.account_id;
     world.order(format!("workspace notify Test --account {id}"));
     let told = async |expected: usize, words: &str| {
@@ -314,17 +306,11 @@ async fn a_link_that_nobody_has_ended_is_told() {
         MemberRole::Owner,
     );
     world.person(boss.await.unwrap().user_id).await;
-    operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
-    assert_eq!(
-        world.count("SELECT count(*) FROM news").await,
-        0,
-        "the former link was ended"
-    );
-    let gone = operator.set_member(form.workspace, form.owner, MemberRole::Viewer, false);
-    gone.await.unwrap();
+    world.relink(form).await;
+    world.assert_count("SELECT count(*) FROM news", 0).await; // the former link was ended
+    world
+        .set_role(form.workspace, form.owner, MemberRole::Viewer)
+        .await;
     scene.await_mails(1).await;
     scene.await_quiet().await;
     let taken = scene.mail.taken();
@@ -348,7 +334,7 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     let _worker = world.worker_with(&settings).await;
     world.order("user create --email Ada@example.com --name Ada");
     let mut ada = Visitor::new(&desk.url);
-    assert!(ada.page("/sign-in").await.contains("Your e-mail address"));
+    ada.assert_shows("/sign-in", "Your e-mail address").await;
     let asked = ada.send("/sign-in/link", &[("email", "nobody@example.com")]);
     ada.keep(&asked.await);
     let ask = async |address: &str| {
@@ -356,7 +342,7 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
         assert_eq!(answer.status(), StatusCode::OK);
         let page = answer.text().await.unwrap();
         let open = "SELECT count(*) FROM sign_in_requests";
-        eventually("answered", async || world.count(open).await == 0).await;
+        world.await_count("answered", open, 0).await;
         page
     };
     let known = ask("ada@example.com ").await;
@@ -367,19 +353,19 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
         assert_eq!(ask("ADA@example.com").await, known);
     }
     let links = "SELECT count(*) FROM sign_in_links";
-    assert_eq!(world.count(links).await, 3, "not without end");
+    world.assert_count(links, 3).await; // not without end
     // A client that asks for everybody keeps nobody else waiting.
     let flood = "BEGIN;
         SELECT ask_sign_in_link(n || '@example.com', ('2001:db8::' || n)::inet, sha256('b'))
             FROM generate_series(1, 99) n;
         SELECT ask_sign_in_link('ada@example.com', '192.0.2.7', sha256('b'))";
-    world.database.batch_execute(flood).await.unwrap();
+    world.change(flood).await;
     let asked = world
         .database
         .query_one("SELECT count(*) FROM sign_in_requests", &[])
         .await;
     assert_eq!(asked.unwrap().get::<_, i64>(0), 11);
-    world.database.batch_execute("ROLLBACK").await.unwrap();
+    world.change("ROLLBACK").await;
     eventually("all mails", async || mail.taken().len() == 3).await;
     let mails = mail.taken();
     assert!(
@@ -410,10 +396,10 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     }
     let form = [("token", token.as_str()), ("email", " ada@EXAMPLE.com")];
     other.keep(&other.send("/sign-in", &form).await);
-    assert!(other.page("/").await.contains("Nothing waits for you"));
+    other.assert_shows("/", "Nothing waits for you").await;
     let token = mails[1].token();
     ada.keep(&ada.send("/sign-in", &[("token", &token)]).await);
-    assert!(ada.page("/").await.contains("Nothing waits for you"));
+    ada.assert_shows("/", "Nothing waits for you").await;
     let entries = world.order("audit list");
     let signed_in = |entry: &&Value| entry["command"] == "sign in";
     assert!(
@@ -443,9 +429,9 @@ async fn locked_letters_hold_up_their_own_people_only() {
         SELECT '{workspace}', '{owner}', 1, 0, 0, 0, now() - age, now() + interval '1 day'
         FROM unnest(ARRAY['31 days', '2 days']::interval[]) AS age"
     );
-    world.database.batch_execute(&waiting).await.unwrap();
+    world.change(&waiting).await;
     let tell = "UPDATE workspaces SET notify_by_email = true";
-    world.database.batch_execute(tell).await.unwrap();
+    world.change(tell).await;
     let lock = world.session(Role::Login).await;
     let order = "BEGIN; SELECT FROM letters FOR UPDATE";
     lock.batch_execute(order).await.unwrap();
@@ -454,19 +440,13 @@ async fn locked_letters_hold_up_their_own_people_only() {
         SELECT unnest(ARRAY['{workspace}', '{}']::uuid[]), 'question', gen_random_uuid()",
         other.workspace
     );
-    world.database.batch_execute(&news).await.unwrap();
+    world.change(&news).await;
     let of_other = format!(
         "SELECT count(*) FROM letters WHERE workspace_id = '{}' AND sent_at IS NOT NULL",
         other.workspace
     );
-    eventually("the other is told", async || {
-        world.count(&of_other).await == 1
-    })
-    .await;
+    world.await_count("the other is told", &of_other, 1).await;
     drop(lock);
     let old = "SELECT count(*) FROM letters WHERE made_at < now() - interval '30 days'";
-    eventually("the old letter is gone", async || {
-        world.count(old).await == 0
-    })
-    .await;
+    world.await_count("the old letter is gone", old, 0).await;
 }

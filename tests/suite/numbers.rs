@@ -62,13 +62,10 @@ async fn numbers_arrive_as_they_were_typed() {
         let encoded = typed.replace('+', "%2B");
         assert_eq!(received.target, format!("/{encoded}?q={encoded}"));
     }
-    assert_eq!(
-        scene
-            .world
-            .count("SELECT count(*) FROM runs WHERE state = 'failed'")
-            .await,
-        0
-    );
+    scene
+        .world
+        .assert_count("SELECT count(*) FROM runs WHERE state = 'failed'", 0)
+        .await;
 }
 
 /// Conditions see the nearest double, and integers of 128 bits exactly.

@@ -17,8 +17,8 @@ use letterbox_common::{
 };
 use letterbox_operator::NewGrant;
 use letterbox_tests::{
-    Desk, Form, Peer, Process, Received, Reply, Visitor, World, command_file, definition_with,
-    eventually, post,
+    Desk, Form, Peer, Process, Received, Reply, Visitor, World, assert_holds, command_file,
+    definition_with, eventually, post,
 };
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -171,8 +171,7 @@ async fn no_run_meets_a_token_that_has_ended(lasts: u64, seconds: u64) {
 /// Two tokens in a row end before they are used, because whoever renews them is held up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_outlives_tokens_that_end_too_soon() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let (gate, given) = (Arc::new(Semaphore::new(0)), AtomicUsize::new(0));
     let shut = gate.clone();
     let peer = Peer::start(move |request, _| {
@@ -201,12 +200,12 @@ async fn a_run_outlives_tokens_that_end_too_soon() {
     // Another worker is to renew it, and is slow.
     let due = "UPDATE grants SET renew_at = now() - interval '1 second', planned_at = now(),
         taken_until = now() + interval '1 minute'";
-    world.database.batch_execute(due).await.unwrap();
+    world.change(due).await;
     gate.add_permits(1);
     let waits = "SELECT count(*) FROM connected_accounts WHERE waits_for = 'token'";
-    eventually("waits for a token", async || world.count(waits).await == 1).await;
+    world.await_count("waits for a token", waits, 1).await;
     let over = "UPDATE grants SET taken_until = NULL";
-    world.database.batch_execute(over).await.unwrap();
+    world.change(over).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(server.called().len(), 3);
 }
@@ -251,11 +250,11 @@ async fn a_refused_token_is_renewed_once() {
     server.granted(|granted| granted.lasts = Duration::ZERO);
     server.granted(end);
     let later = "UPDATE grants SET refused_at = refused_at - interval '1 minute'";
-    world.database.batch_execute(later).await.unwrap();
+    world.change(later).await;
     form.assert_accepts("last").await;
     world.await_state("failed", 1).await;
     let attempts = "SELECT max(attempts)::bigint FROM run_actions WHERE state = 'failed'";
-    assert_eq!(world.count(attempts).await, 2);
+    world.assert_count(attempts, 2).await;
     // Nobody makes it exchange all the time.
     for number in 2..=4 {
         form.assert_accepts(&format!("in vain {number}")).await;
@@ -263,7 +262,7 @@ async fn a_refused_token_is_renewed_once() {
     }
     assert_eq!(server.granted(|granted| granted.given), 3);
     let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
-    assert_eq!(world.count(refused).await, 1);
+    world.assert_count(refused, 1).await;
 }
 
 /// A worker is held up and renews too late, twice within a minute: each time the account refuses a
@@ -279,30 +278,29 @@ async fn a_token_that_was_due_is_no_refused_credential() {
     for number in 1..=2 {
         // Another worker has the grant, and is slow.
         let held = "UPDATE grants SET renew_at = now(), taken_until = now() + interval '1 minute'";
-        world.database.batch_execute(held).await.unwrap();
+        world.change(held).await;
         server.granted(|granted| granted.tokens.clear());
         form.assert_accepts(&format!("late {number}")).await;
         let waits = "SELECT count(*) FROM connected_accounts WHERE waits_for = 'token'";
-        eventually("its runs wait for a token", async || {
-            world.count(waits).await == 1
-        })
-        .await;
+        world
+            .await_count("its runs wait for a token", waits, 1)
+            .await;
         let over = "UPDATE grants SET taken_until = NULL";
-        world.database.batch_execute(over).await.unwrap();
+        world.change(over).await;
         world.await_state("succeeded", 1 + number).await;
     }
     assert_eq!(server.granted(|granted| granted.given), 3);
     // A clock that was ahead for a while has refused in the future, and renews then.
     let ahead = "UPDATE grants SET refused_at = now() + interval '1 hour',
         renew_at = now() + interval '2 hours'";
-    world.database.batch_execute(ahead).await.unwrap();
+    world.change(ahead).await;
     server.granted(|granted| granted.tokens.clear());
     form.assert_accepts("ahead").await;
     world.await_state("succeeded", 4).await;
     // One that was to be renewed then is renewed now, whoever has taken it then.
     let planned = "UPDATE grants SET planned_at = now() + interval '1 hour',
         renew_at = now() + interval '2 hours', taken_until = now() + interval '1 hour'";
-    world.database.batch_execute(planned).await.unwrap();
+    world.change(planned).await;
     eventually("renewed", async || {
         server.granted(|granted| granted.given) == 5
     })
@@ -345,7 +343,7 @@ async fn what_a_server_gave_is_kept() {
         );
         world.database.query_one(&sql, &[]).await.unwrap().get(0)
     };
-    let all = async |sql: &str| world.database.batch_execute(sql).await.unwrap();
+    let all = async |sql: &str| world.change(sql).await;
     all("UPDATE grants SET grant_sealed = 'r0'").await;
     assert!(said("SELECT count(*) = 1 FROM take_grants(9)").await);
     assert!(said("SELECT count(*) = 0 FROM take_grants(9)").await);
@@ -393,15 +391,8 @@ async fn what_a_server_gave_is_kept() {
         assert!(said(&refuse).await, "{renew_in} {failures} {is_again}");
     }
     // Who has many accounts keeps nobody waiting.
-    let many = operator
-        .create_workspace("Many", None)
-        .await
-        .unwrap()
-        .workspace_id;
-    operator
-        .set_member(many, form.owner, MemberRole::Owner, false)
-        .await
-        .unwrap();
+    let many = world.workspace("Many").await;
+    world.set_role(many, form.owner, MemberRole::Owner).await;
     all("UPDATE grants SET renew_at = now() + interval '1 second'").await;
     for number in 0..30 {
         connect(many, form.owner, format!("a{number}"), "https://x.example").await;
@@ -429,7 +420,7 @@ async fn what_a_server_gave_is_kept() {
     let mut worker = world.worker().await;
     peer.await_received(1).await;
     worker.terminate();
-    eventually("it stops", async || worker.log().contains("stopping")).await;
+    worker.await_log("stopping").await;
     gate.add_permits(1);
     worker.ended().await;
     let found = "SELECT credential_sealed IS NOT NULL AND waits_for IS NULL
@@ -452,7 +443,7 @@ async fn what_a_server_says_is_not_repeated() {
     let (gateway, worker) = (world.gateway().await, world.worker().await);
     connected(&world, &gateway, &server).await;
     let told = "SELECT count(*) FROM grants WHERE error = 'its server refuses'";
-    eventually("it is written", async || world.count(told).await == 1).await;
+    world.await_count("it is written", told, 1).await;
     assert!(worker.log().contains("its server refuses"));
     let (_, status) = crate::status::status(&world);
     assert_eq!(status["unconnected"][0]["error"], "its server refuses");
@@ -502,11 +493,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     }
     world.await_state("queued", 5).await;
     assert_eq!(waits_for(&world, workspace).await, "owner");
-    assert!(
-        ada.page("/")
-            .await
-            .contains("wait until you have connected")
-    );
+    ada.assert_shows("/", "wait until you have connected").await;
     let run = world.run_of(&form).await.row.run_id.to_string();
     eventually("the run says why it waits", async || {
         let shown = world.letterbox(format!("run show {run}"));
@@ -518,9 +505,9 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     world.order(format!("workspace notify {workspace} --account {account}"));
     let news = "INSERT INTO news (workspace_id, kind, subject_id, happened_at)
         SELECT workspace_id, 'failure', gen_random_uuid(), '-infinity' FROM workspaces";
-    world.database.batch_execute(news).await.unwrap();
+    world.change(news).await;
     let letters = "SELECT count(*) FROM letters WHERE error = 'the account is not connected'";
-    eventually("the letter waits", async || world.count(letters).await == 1).await;
+    world.await_count("the letter waits", letters, 1).await;
 
     let_in(&desk, &mut ada, &account).await;
     world.await_state("succeeded", 5).await;
@@ -551,10 +538,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     world.await_state("queued", 5).await;
     let status = world.order("status");
     let unconnected = &status["unconnected"][0];
-    assert_eq!(
-        (&unconnected["account"], &unconnected["runs"]),
-        (&json!("crm"), &json!(5))
-    );
+    assert_holds(unconnected, json!({"account": "crm", "runs": 5}));
     let calls = server.called().len();
     form.assert_accepts("k10").await;
     world.await_state("queued", 6).await;
@@ -576,7 +560,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     form.assert_accepts("k11").await;
     world.await_state("succeeded", 12).await;
     world.order(format!("account disconnect {account} --yes"));
-    assert_eq!(world.count("SELECT count(*) FROM grants").await, 0);
+    world.assert_count("SELECT count(*) FROM grants", 0).await;
 }
 
 /// What a browser does that lets Letterbox in.
@@ -615,14 +599,11 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
         .get(&back(&state).replace(host, "another.example"))
         .await;
     assert_eq!(other.status(), StatusCode::CONFLICT);
-    assert!(
-        visitor
-            .page(&back(&state))
-            .await
-            .contains("You have let Letterbox in")
-    );
+    visitor
+        .assert_shows(&back(&state), "You have let Letterbox in")
+        .await;
     let denied = format!("/accounts/let-in/{host}?error=access_denied&state={state}");
-    assert!(visitor.page(&denied).await.contains("nothing has changed"));
+    visitor.assert_shows(&denied, "nothing has changed").await;
     // And what is handed in twice counts once.
     let (other, own) = ("another", state.as_str());
     for (state, expected) in [

@@ -155,12 +155,9 @@ struct Sent {
 async fn begin(desk: &Desk, address: &str) -> Sent {
     let mut visitor = Visitor::new(&desk.url);
     visitor.address = address.to_owned();
-    assert!(
-        visitor
-            .page("/sign-in")
-            .await
-            .contains("Sign in with 127.0.0.1")
-    );
+    visitor
+        .assert_shows("/sign-in", "Sign in with 127.0.0.1")
+        .await;
     let sent = visitor.get("/sign-in/oidc").await;
     assert_eq!(sent.status(), StatusCode::SEE_OTHER);
     let cookie = sent.headers()["set-cookie"].to_str().unwrap();
@@ -248,7 +245,7 @@ async fn a_stranger_who_fails_keeps_nobody_waiting() {
     for _ in 0..32 {
         let word = Word::of("ada", Some("ada@example.com"));
         let (visitor, _) = come_from(&desk, &issuer, word, "192.0.2.2").await;
-        assert!(visitor.page("/").await.contains("Ada"));
+        visitor.assert_shows("/", "Ada").await;
     }
     assert_eq!(issuer.redeemed().len(), 62, "who succeeds is not counted");
     for of_itself in ["/.well-known/openid-configuration", "/keys"] {
@@ -366,13 +363,13 @@ async fn people_sign_in_by_an_issuer() {
 
     let (visitor, back) = come(&desk, &issuer, ada()).await;
     assert_eq!(back.status(), StatusCode::SEE_OTHER);
-    assert!(visitor.page("/").await.contains("Nothing waits for you"));
+    visitor.assert_shows("/", "Nothing waits for you").await;
     let redeemed = issuer.redeemed();
     let asked = redeemed.last().unwrap();
     assert!(asked.body.contains("code=a-code") && asked.body.contains("code_verifier="));
     // Bound at the first time: by the subject from then on, whatever the address is.
     let (visitor, _) = come(&desk, &issuer, Word::of("ada-at-the-issuer", None)).await;
-    assert!(visitor.page("/").await.contains("Ada"));
+    visitor.assert_shows("/", "Ada").await;
     let other = Word::of("somebody-else", Some("ada@example.com"));
     assert_refused(other, "the address of who is bound").await;
     let unbound = format!(
@@ -382,7 +379,7 @@ async fn people_sign_in_by_an_issuer() {
     world.order(unbound);
     let moved = Word::of("ada-elsewhere", Some("ada@example.com"));
     let (visitor, _) = come(&desk, &issuer, moved).await;
-    assert!(visitor.page("/").await.contains("Ada"));
+    visitor.assert_shows("/", "Ada").await;
     let entries = world.order("audit list");
     let entries = entries.as_array().unwrap();
     let newest = |subject: &str| entries.iter().find(|entry| entry["subject"] == subject);
@@ -399,7 +396,7 @@ async fn people_sign_in_by_an_issuer() {
     assert_eq!(shown().await, json!([]));
     let moved = Word::of("ada-again", Some("ada@example.com"));
     let (visitor, _) = come(&desk, &issuer, moved).await;
-    assert!(visitor.page("/").await.contains("Ada"));
+    visitor.assert_shows("/", "Ada").await;
 
     // What was begun in another browser, or never.
     let sent = begin(&desk, Visitor::ADDRESS).await;

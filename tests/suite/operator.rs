@@ -1,54 +1,38 @@
 //! The operator command line, as people and programs use it.
 
-use letterbox_tests::{DEFINITION, Webhook, World, command_file, definition_with, eventually};
+use letterbox_tests::{
+    DEFINITION, Process, Webhook, World, assert_holds, command_file, definition_with, eventually,
+    payload,
+};
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn from_a_workspace_to_a_signal() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let base = gateway.public_url();
-    let workspace = world.order("workspace create --name Acme")["workspace_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let workspace = text(&world.order("workspace create --name Acme")["workspace_id"]);
     assert_eq!(
-        world.order("workspace list")[0]["workspace_id"],
-        workspace.as_str()
+        text(&world.order("workspace list")[0]["workspace_id"]),
+        workspace
     );
-    let user = world.order("user create --email a@example.com --name Ann")["user_id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let user = text(&world.order("user create --email a@example.com --name Ann")["user_id"]);
     for role in ["owner", "viewer"] {
         let member = world.order(format!(
             "member set --workspace {workspace} --user {user} --role {role}"
         ));
         assert_eq!(member["role"], role);
     }
-    assert_eq!(
-        world
-            .order(format!("member list --workspace {workspace}"))
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
+    let members = || world.order(format!("member list --workspace {workspace}"));
+    assert_eq!(members().as_array().unwrap().len(), 1);
     world.order(format!(
         "member remove --workspace {workspace} --user {user}"
     ));
-    assert_eq!(
-        world.order(format!("member list --workspace {workspace}")),
-        serde_json::json!([])
-    );
+    assert_eq!(members(), json!([]));
 
     let webhook = world.order(format!(
         "--base-url {base} webhook create --workspace {workspace} --name crm"
     ));
-    let (url, secret) = (
-        webhook["url"].as_str().unwrap(),
-        webhook["secret"].as_str().unwrap(),
-    );
+    let [url, secret] = ["url", "secret"].map(|name| webhook[name].as_str().unwrap());
     assert_eq!(secret.len(), 64);
     let listed = world.order(format!("webhook list --workspace {workspace}"));
     assert_eq!(listed[0]["webhook_id"], webhook["webhook_id"]);
@@ -61,10 +45,7 @@ async fn from_a_workspace_to_a_signal() {
     let file = command_file(&format!("{workspace}.json"), body);
     let signed = [("LETTERBOX_WEBHOOK_SECRET", secret)];
     let sent = world.order_with(&signed, format!("send webhook --url {url} {file}"));
-    assert_eq!(
-        (sent["status"].as_u64(), &sent["answer"]["received"]),
-        (Some(202), &Value::Bool(true))
-    );
+    assert_holds(&sent, json!({"status": 202, "answer": {"received": true}}));
     world.await_signals(1).await;
     eventually("what is used is told", async || {
         let usage = world.order(format!("workspace usage {workspace}"));
@@ -93,196 +74,176 @@ async fn from_a_workspace_to_a_signal() {
         error.contains("401") && error.contains("invalid_signature"),
         "{error}"
     );
-    let kept = world
-        .count("SELECT count(*) FROM webhooks WHERE secret_sealed IS NOT NULL")
-        .await;
-    assert_eq!(kept, 0, "a deleted webhook's secret is destroyed");
+    let kept = "SELECT count(*) FROM webhooks WHERE secret_sealed IS NOT NULL";
+    world.assert_count(kept, 0).await; // a deleted webhook's secret is destroyed
+}
+
+/// A workflow of an editor, in a workspace of its own.
+struct Acme {
+    world: World,
+    gateway: Process,
+    _worker: Process,
+    workspace: String,
+    user: String,
+    workflow: String,
+}
+
+impl Acme {
+    /// It is a draft.
+    async fn new() -> Self {
+        let (world, gateway, _worker) = World::with_both().await;
+        let created = world.order("workspace create --name Acme --run-allowance 1");
+        assert_eq!(created["run_allowance"], 1);
+        let workspace = text(&created["workspace_id"]);
+        let user = text(&world.order("user create --email a@example.com --name Ann")["user_id"]);
+        let definition = command_file(&format!("{workspace}.definition"), DEFINITION);
+        let create = format!(
+            "workflow create --workspace {workspace} --owner {user} --name Contact \
+             --definition {definition}"
+        );
+        // The owner is no member yet.
+        world.assert_refused(&create, "may run");
+        let member = format!("member set --workspace {workspace} --user {user} --role editor");
+        world.order(member);
+        let workflow = world.order(&create);
+        assert_holds(&workflow, json!({"state": "draft", "release_id": null}));
+        Self {
+            workflow: text(&workflow["workflow_id"]),
+            world,
+            gateway,
+            _worker,
+            workspace,
+            user,
+        }
+    }
+
+    /// `workflow VERB W …`
+    fn order(&self, verb: &str, more: &str) -> Value {
+        let command = format!("workflow {verb} {} {more}", self.workflow);
+        self.world.order(command.trim_end())
+    }
+
+    /// Makes a link; its URL and token.
+    fn link(&self, options: &str) -> (String, String) {
+        let base = self.gateway.public_url();
+        let order = format!(
+            "--base-url {base}{options} form-link create {} --yes",
+            self.workflow
+        );
+        let link = self.world.order(order);
+        (text(&link["url"]), text(&link["token"]))
+    }
+
+    fn runs(&self, more: &str) -> Value {
+        let command = format!("run list --workspace {} {more}", self.workspace);
+        self.world.order(command.trim_end())
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn from_a_workflow_to_a_run() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let base = gateway.public_url();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let created = world.order("workspace create --name Acme --run-allowance 1");
-    assert_eq!(created["run_allowance"], 1);
-    let workspace = text(&created["workspace_id"]);
-    let user = text(&world.order("user create --email a@example.com --name Ann")["user_id"]);
-    let definition = command_file(&format!("{workspace}.definition"), DEFINITION);
-    let create = format!(
-        "workflow create --workspace {workspace} --owner {user} --name Contact \
-         --definition {definition}"
-    );
-    assert!(
-        world.refusal(&create).1.contains("may run"),
-        "the owner is no member yet"
-    );
-    world.order(format!(
-        "member set --workspace {workspace} --user {user} --role editor"
-    ));
-    let workflow = world.order(&create);
-    assert_eq!(
-        (&workflow["state"], &workflow["release_id"]),
-        (&Value::from("draft"), &Value::Null)
-    );
-    let workflow = text(&workflow["workflow_id"]);
-    assert!(
-        world
-            .refusal(format!("form-link create {workflow}"))
-            .1
-            .contains("not deployed")
-    );
-
+async fn a_workflow_is_deployed_and_gets_links() {
+    let acme = Acme::new().await;
+    let (world, workflow, base) = (&acme.world, &acme.workflow, acme.gateway.public_url());
+    world.assert_refused(format!("form-link create {workflow}"), "not deployed");
     // A wrong definition deploys nothing and names every mistake.
-    let wrong = command_file(
-        &format!("{workspace}.wrong"),
-        &DEFINITION
-            .replace("Contact us", "")
-            .replace("textarea", "essay"),
-    );
+    let wrong = DEFINITION
+        .replace("Contact us", "")
+        .replace("textarea", "essay");
+    let wrong = command_file(&format!("{workflow}.wrong"), &wrong);
     let (code, error) = world.refusal(format!("workflow deploy {workflow} --definition {wrong}"));
     assert!(
         code == 1 && error.contains("form.title") && error.contains("form.fields[2].type"),
         "{error}"
     );
-    let deployed = world.order(format!("workflow deploy {workflow}"));
-    assert_eq!(deployed["state"], "deployed");
-    let link = world.order(format!("--base-url {base} form-link create {workflow}"));
-    let (url, token) = (text(&link["url"]), text(&link["token"]));
+    assert_eq!(acme.order("deploy", "")["state"], "deployed");
+    let (url, token) = acme.link("");
     assert_eq!(url, format!("{base}/forms?token={token}"));
-    let app = "--app-url https://app.example.com/";
-    let elsewhere = format!("--base-url {base} {app} form-link create {workflow}");
-    let elsewhere = world.order(format!("{elsewhere} --yes"));
+    let (elsewhere, second) = acme.link(" --app-url https://app.example.com/");
     assert_eq!(
-        text(&elsewhere["url"]),
-        format!(
-            "https://app.example.com/forms?token={}",
-            text(&elsewhere["token"])
-        )
+        elsewhere,
+        format!("https://app.example.com/forms?token={second}")
     );
-    let url = format!("{base}/forms?token={}", text(&elsewhere["token"]));
+    let file = command_file(&format!("{workflow}.payload"), &payload().to_string());
+    // The first link is dead.
+    world.assert_refused(format!("send form --url {url} {file}"), "404");
+}
 
-    let payload = command_file(
-        &format!("{workspace}.payload"),
-        &letterbox_tests::payload().to_string(),
-    );
-    let sent = world.order(format!(
-        "send form --url {url} --idempotency-key k {payload}"
-    ));
-    assert_eq!(
-        (&sent["answer"]["status"], &sent["idempotency_key"]),
-        (&Value::from("accepted"), &Value::from("k"))
-    );
-    world.order(format!(
-        "send form --url {url} --idempotency-key k {payload}"
-    ));
+#[tokio::test]
+async fn what_is_sent_to_a_form_becomes_runs() {
+    let acme = Acme::new().await;
+    let (world, workspace) = (&acme.world, &acme.workspace);
+    let deployed = acme.order("deploy", "");
+    let (url, _) = acme.link("");
+    let file = command_file(&format!("{workspace}.payload"), &payload().to_string());
+    for _ in 0..2 {
+        let sent = world.order(format!("send form --url {url} --idempotency-key k {file}"));
+        assert_holds(
+            &sent,
+            json!({"answer": {"status": "accepted"}, "idempotency_key": "k"}),
+        );
+    }
     world.await_runs(1).await;
-    world.order(format!("send form --url {url} {payload}"));
+    world.order(format!("send form --url {url} {file}"));
     world.await_runs(2).await;
-    let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
-    eventually("the first is over", async || world.count(over).await == 1).await;
-    let runs = world.order(format!("run list --workspace {workspace}"));
-    assert_eq!(
-        (&runs[0]["state"], &runs[0]["refused_reason"]),
-        (&Value::from("refused"), &Value::from("allowance_exhausted"))
+    world.await_state("succeeded", 1).await;
+    let runs = acme.runs("");
+    assert_holds(
+        &runs[0],
+        json!({"state": "refused", "refused_reason": "allowance_exhausted"}),
     );
-    assert_eq!(
-        (&runs[1]["state"], &runs[1]["run_as"]),
-        (&Value::from("succeeded"), &Value::from(user.as_str()))
-    );
-    assert_eq!(
-        world.order(format!(
-            "run list --workspace {workspace} --workflow {workflow}"
-        )),
-        runs
-    );
-    assert_eq!(
-        world.order(format!("run list --workspace {workspace} --limit 1"))[0],
-        runs[0],
-        "newest first"
-    );
-    let run = world.order(format!("run show {}", runs[1]["run_id"].as_str().unwrap()));
-    assert_eq!(
-        (&run["input_trust"], &run["input"]),
-        (&Value::from("untrusted"), &letterbox_tests::payload())
-    );
+    assert_holds(&runs[1], json!({"state": "succeeded", "run_as": acme.user}));
+    assert_eq!(acme.runs(&format!("--workflow {}", acme.workflow)), runs);
+    assert_eq!(acme.runs("--limit 1")[0], runs[0], "newest first");
+    let run = world.order(format!("run show {}", text(&runs[1]["run_id"])));
+    assert_eq!(run["input_trust"], "untrusted");
+    assert_eq!(run["input"], payload());
     assert_eq!(run["release_id"], deployed["release_id"]);
 
-    let allowance = world.order(format!("workspace allowance {workspace}"));
-    assert_eq!(
-        (&allowance["run_allowance"], &allowance["started"]),
-        (&Value::from(1), &Value::from(1))
+    let allowance = format!("workspace allowance {workspace}");
+    assert_holds(
+        &world.order(&allowance),
+        json!({"run_allowance": 1, "started": 1}),
     );
-    assert_eq!(
-        world.order(format!("workspace allowance {workspace} --set unlimited"))["run_allowance"],
-        Value::Null
-    );
+    let unlimited = world.order(format!("{allowance} --set unlimited"));
+    assert_eq!(unlimited["run_allowance"], Value::Null);
+    acme.order("delete", "--yes");
+    assert_eq!(acme.runs("").as_array().unwrap().len(), 2, "runs stay");
+}
 
-    let (code, error) = world.refusal(format!(
-        "send form --url {base}/forms?token={token} {payload}"
-    ));
-    assert!(
-        code == 1 && error.contains("404"),
-        "the first link is dead: {error}"
-    );
+#[tokio::test]
+async fn a_workflow_is_moved_and_deleted() {
+    let acme = Acme::new().await;
+    let (world, workflow) = (&acme.world, &acme.workflow);
+    acme.order("deploy", "");
+    acme.link("");
     for (verb, state) in [
         ("pause", "paused"),
         ("activate", "deployed"),
         ("activate", "deployed"),
         ("draft", "draft"),
     ] {
-        assert_eq!(
-            world.order(format!("workflow {verb} {workflow} --yes"))["state"],
-            state
-        );
-        assert_eq!(
-            world.order(format!("workflow show {workflow}"))["form_link_id"],
-            Value::Null,
-            "no link survives"
-        );
+        assert_eq!(acme.order(verb, "--yes")["state"], state);
+        let shown = acme.order("show", "");
+        assert_eq!(shown["form_link_id"], Value::Null, "no link survives");
     }
-    assert!(
-        world
-            .refusal(format!("workflow pause {workflow}"))
-            .1
-            .contains("draft")
+    world.assert_refused(format!("workflow pause {workflow}"), "draft");
+    let definition = command_file(&format!("{workflow}.definition"), DEFINITION);
+    acme.order("deploy", &format!("--definition {definition}"));
+    let shown = acme.order("show", "");
+    assert_holds(
+        &shown,
+        json!({"release_number": 2, "definition": {"form": {"title": "Contact us"}}}),
     );
-    world.order(format!(
-        "workflow deploy {workflow} --definition {definition}"
-    ));
-    let shown = world.order(format!("workflow show {workflow}"));
-    assert_eq!(
-        (
-            &shown["release_number"],
-            &shown["definition"]["form"]["title"]
-        ),
-        (&Value::from(2), &Value::from("Contact us"))
-    );
-    assert_eq!(
-        world.order(format!("workflow delete {workflow}"))["state"],
-        "deleted"
-    );
+    assert_eq!(acme.order("delete", "")["state"], "deleted");
     for verb in ["deploy", "activate", "pause", "draft", "delete"] {
-        assert_eq!(
-            world.refusal(format!("workflow {verb} {workflow}")).0,
-            1,
-            "{verb}"
-        );
+        world.assert_refused(format!("workflow {verb} {workflow}"), "");
     }
-    assert_eq!(
-        world.order(format!("workflow list --workspace {workspace}"))[0]["state"],
-        "deleted"
-    );
-    assert_eq!(
-        world
-            .order(format!("run list --workspace {workspace}"))
-            .as_array()
-            .unwrap()
-            .len(),
-        2,
-        "runs stay"
-    );
+    let listed = world.order(format!("workflow list --workspace {}", acme.workspace));
+    assert_eq!(listed[0]["state"], "deleted");
 }
 
 #[tokio::test]
@@ -341,24 +302,18 @@ async fn exit_codes_tell_refusals_from_misuse() {
         assert!(!error.contains("canary"), "{error}");
     }
     world.order("user create --email a@example.com --name x");
-    assert_eq!(
-        world
-            .refusal("user create --email A@example.com --name x")
-            .0,
-        1
-    );
+    world.assert_refused("user create --email A@example.com --name x", "");
 }
 
 /// What a deploy would do is said before; a link is ended, a workflow given to another member, and
 /// somebody who leaves loses all rights.
 #[tokio::test]
 async fn links_end_and_workflows_change_hands() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let (workspace, workflow) = (form.workspace, form.workflow);
     let wrong = command_file(&format!("{workflow}.wrong.json"), r#"{"form": {}}"#);
-    assert_eq!(world.refusal(format!("workflow check {wrong}")).0, 1);
+    world.assert_refused(format!("workflow check {wrong}"), "");
     let mut definition: Value = serde_json::from_str(&definition_with(json!([]))).unwrap();
     definition["form"]["fields"][0]["label"] = "Other".into();
     definition["form"]["fields"].as_array_mut().unwrap().pop();
@@ -376,10 +331,7 @@ async fn links_end_and_workflows_change_hands() {
 
     world.order(format!("form-link end {workflow} --yes"));
     form.assert_dead().await;
-    assert_eq!(
-        world.refusal(format!("form-link end {workflow} --yes")).0,
-        1
-    );
+    world.assert_refused(format!("form-link end {workflow} --yes"), "");
     assert_eq!(
         world.order(format!("workflow show {workflow}"))["state"],
         "deployed"
@@ -409,8 +361,7 @@ async fn links_end_and_workflows_change_hands() {
 /// A tool that makes its secret when it knows the address: nothing is accepted before it is set.
 #[tokio::test]
 async fn a_secret_is_set_later() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let workspace = world.webhook(&gateway).await.address.workspace;
     let new = format!("webhook create --workspace {workspace} --name Later --secret-later");
     let created = world.order(new);
@@ -430,6 +381,6 @@ async fn a_secret_is_set_later() {
     world.database.execute(hour, &[]).await.unwrap();
     let file = command_file(&format!("{id}.secret"), "a third one, too late");
     let late = format!("webhook set-secret {id} --secret-file {file}");
-    assert_eq!(world.refusal(late).0, 1);
+    world.assert_refused(late, "");
     assert_eq!(with("a third one, too late").send("3").await.status, 401);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use letterbox_tests::{
-    Peer, Received, Reply, Scene, World, command_file, definition_with, eventually, post, sign,
+    Peer, Received, Reply, Scene, World, assert_holds, command_file, definition_with, post, sign,
 };
 use serde_json::{Value, json};
 
@@ -24,10 +24,10 @@ async fn accounts_policies_and_approvals() {
     };
     let bearer = connect("crm", &format!("--bearer-file {token}"));
     let account = world.order(&bearer);
-    assert!(world.refusal(&bearer).1.contains("of this name"));
+    world.assert_refused(&bearer, "of this name");
     let empty = command_file(&format!("{workspace}.empty"), "\n");
     let nothing = connect("empty", &format!("--bearer-file {empty}"));
-    assert!(world.refusal(&nothing).1.contains("empty"));
+    world.assert_refused(&nothing, "empty");
     let header = connect("other", &format!("--header X-Key --value-file {token}"));
     assert_eq!(world.order(&header)["header"], "X-Key");
     let listed = world.order(format!("account list --workspace {workspace}"));
@@ -54,11 +54,9 @@ async fn accounts_policies_and_approvals() {
         &format!("{workspace}.wrong-policy"),
         r#"{"rules":[],"default":"perhaps"}"#,
     );
-    assert!(
-        world
-            .refusal(format!("workspace policy {workspace} --set {wrong}"))
-            .1
-            .contains("perhaps")
+    world.assert_refused(
+        format!("workspace policy {workspace} --set {wrong}"),
+        "perhaps",
     );
 
     let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm",
@@ -72,10 +70,7 @@ async fn accounts_policies_and_approvals() {
     world.await_state("waiting_approval", 1).await;
     let both = format!("{NEW_KEY},{}", world.account_keys);
     let rotated = world.order_with(&[("LETTERBOX_ACCOUNT_KEYS", &both)], "keys rotate");
-    assert_eq!(
-        (&rotated["resealed"], &rotated["current"]),
-        (&2.into(), &0.into())
-    );
+    assert_holds(&rotated, json!({"resealed": 2, "current": 0}));
     let _new = world
         .worker_with(&[("LETTERBOX_ACCOUNT_KEYS", NEW_KEY)])
         .await;
@@ -99,12 +94,7 @@ async fn accounts_policies_and_approvals() {
         world.order(format!("approval approve {id} --by {user}"))["state"],
         "approved"
     );
-    assert!(
-        world
-            .refusal(format!("approval deny {id} --by {user}"))
-            .1
-            .contains("already")
-    );
+    world.assert_refused(format!("approval deny {id} --by {user}"), "already");
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(1).await.remove(0);
     assert_eq!(
@@ -118,13 +108,9 @@ async fn accounts_policies_and_approvals() {
         action["idempotency_key"].as_str(),
         received.header("idempotency-key")
     );
-    assert_eq!(
-        (
-            &action["decision"],
-            &action["policy_version"],
-            &action["attempts"]
-        ),
-        (&"approve".into(), &1.into(), &1.into())
+    assert_holds(
+        action,
+        json!({"decision": "approve", "policy_version": 1, "attempts": 1}),
     );
     assert!(action["duration_milliseconds"].is_number() && !story.to_string().contains("canary"));
     let table = world.letterbox(format!("run show {}", runs[0]["run_id"].as_str().unwrap()));
@@ -134,14 +120,12 @@ async fn accounts_policies_and_approvals() {
         "account disconnect {} --yes",
         account["account_id"].as_str().unwrap()
     ));
-    assert_eq!(
-        world
-            .refusal(format!(
-                "account disconnect {} --yes",
-                account["account_id"].as_str().unwrap()
-            ))
-            .0,
-        1
+    world.assert_refused(
+        format!(
+            "account disconnect {} --yes",
+            account["account_id"].as_str().unwrap()
+        ),
+        "",
     );
 }
 
@@ -171,16 +155,10 @@ async fn keys_rotate_under_load() {
         }
     });
     let rotated = world.order_with(&[("LETTERBOX_WEBHOOK_KEYS", &both_new)], "keys rotate");
-    assert_eq!(
-        (&rotated["resealed"], &rotated["current"]),
-        (&Value::from(20), &Value::from(0))
-    );
+    assert_holds(&rotated, json!({"resealed": 20, "current": 0}));
     sending.await.unwrap();
     let again = world.order_with(&[("LETTERBOX_WEBHOOK_KEYS", &both_new)], "keys rotate");
-    assert_eq!(
-        (&again["resealed"], &again["current"]),
-        (&Value::from(0), &Value::from(20))
-    );
+    assert_holds(&again, json!({"resealed": 0, "current": 20}));
 
     let new_only = world
         .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", NEW_KEY)])
@@ -221,22 +199,19 @@ async fn a_new_credential_serves_what_waits() {
     let operator = world.operator().await;
     let waiting = world.waiting(form.workspace).await;
     for question in &waiting[..25] {
-        let approving = operator.approve(question.approval_id, form.owner);
-        approving.await.unwrap();
+        world.approve(question.approval_id, form.owner).await;
     }
     let retrying = "SELECT count(*) FROM run_actions WHERE state = 'retrying'";
-    eventually("half of them wait for their next attempt", async || {
-        world.count(retrying).await == 25
-    })
-    .await;
+    world
+        .await_count("half of them wait for their next attempt", retrying, 25)
+        .await;
     let token = command_file(&format!("{}.second", form.workspace), "second\n");
     let account = world.order(format!("account list --workspace {}", form.workspace));
     let account = account[0]["account_id"].as_str().unwrap().to_owned();
     let rotated = world.order(format!("account rotate {account} --bearer-file {token}"));
     assert_eq!(rotated["account_id"], *account);
     for question in &waiting[25..] {
-        let approving = operator.approve(question.approval_id, form.owner);
-        approving.await.unwrap();
+        world.approve(question.approval_id, form.owner).await;
     }
     operator
         .hurry_runs(form.workspace, None, None)

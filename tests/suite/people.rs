@@ -5,36 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use letterbox_common::{
     Token,
-    ids::{RunId, UserId, WorkspaceId},
+    ids::{AccountId, ApprovalId, RunId, UserId, WorkspaceId},
     states::MemberRole,
 };
 use letterbox_database::Role;
 use letterbox_operator::{Operator, Orderer, RunFilter};
-use letterbox_tests::{Peer, Reply, Scene, Webhook, World, eventually, post};
+use letterbox_tests::{Peer, Reply, Scene, Webhook, World, assert_holds, eventually, post};
 use serde_json::{Value, json};
 
 const ADDRESS: &str = "192.0.2.7";
-
-async fn user(world: &World, name: &str) -> UserId {
-    let operator = world.operator().await;
-    let email = format!("{name}@example.com");
-    operator.create_user(&email, name).await.unwrap().user_id
-}
-
-async fn member(world: &World, workspace: WorkspaceId, role: MemberRole) -> UserId {
-    let user = user(world, role.as_str()).await;
-    let operator = world.operator().await;
-    let setting = operator.set_member(workspace, user, role, false);
-    setting.await.unwrap();
-    user
-}
 
 /// A link begins one session, which ends when it is not used, when it is old, and when somebody
 /// ends it.
 #[tokio::test]
 async fn sessions_begin_once_and_end() {
     let world = World::new().await;
-    let (ada, desk) = (user(&world, "ada").await, world.desk());
+    let (ada, desk) = (world.user("ada").await, world.desk());
     let operator = world.operator().await;
     let begin = async || {
         let link = operator.make_sign_in_link(ada).await.unwrap().token;
@@ -55,7 +41,7 @@ async fn sessions_begin_once_and_end() {
     assert!(person(&link).await.is_none(), "a link is no session");
 
     let late = operator.make_sign_in_link(ada).await.unwrap().token;
-    let change = async |sql: &str| world.database.batch_execute(sql).await.unwrap();
+    let change = async |sql: &str| world.change(sql).await;
     change("UPDATE sign_in_links SET expires_at = now()").await;
     let begun = Operator::begin_session(&desk, &late, ADDRESS.into()).await;
     assert!(begun.unwrap().is_none(), "a link lasts ten minutes");
@@ -74,7 +60,7 @@ async fn sessions_begin_once_and_end() {
     change("UPDATE sessions SET seen_at = now() - interval '11 hours'").await;
     assert!(person(&session).await.is_some());
     let seen = "SELECT count(*) FROM sessions WHERE seen_at > now() - interval '1 minute'";
-    assert_eq!(world.count(seen).await, 1);
+    world.assert_count(seen, 1).await;
 
     person(&session).await.unwrap().end_session().await.unwrap();
     assert!(person(&session).await.is_none(), "signed out");
@@ -97,10 +83,7 @@ async fn sessions_begin_once_and_end() {
     let signed_in = entries.as_array().unwrap().iter().find(signed_in).unwrap();
     assert_eq!(signed_in["address"], ADDRESS);
     assert_eq!(signed_in["subject_id"], json!(ada));
-    assert_eq!(
-        (&signed_in["ordered_by"], &signed_in["proven_by"]),
-        (&json!(ada), &json!("link"))
-    );
+    assert_holds(signed_in, json!({"ordered_by": ada, "proven_by": "link"}));
     let text = entries.to_string();
     assert!(
         !text.contains(&hex::encode(session.hash())),
@@ -108,46 +91,99 @@ async fn sessions_begin_once_and_end() {
     );
 }
 
-/// Whatever is in the tables of other workspaces, a person sees none of it and changes none of it.
-/// Read from the catalog: a table that is added is tried as well.
+/// Somebody of one workspace, signed in at the desk, and another workspace with something of
+/// everything.
+struct Stranger {
+    scene: Scene,
+    question: ApprovalId,
+    /// Whose credential is not got by a grant.
+    account: AccountId,
+    own: WorkspaceId,
+    eve: UserId,
+    desk: tokio_postgres::Client,
+}
+
+impl Stranger {
+    async fn new() -> Self {
+        let (peer, scene) = Scene::posting("send").await;
+        let (world, form) = (&scene.world, &scene.form);
+        let question = scene.ask().await.approval_id;
+        let webhook = world.webhook_in(&scene.gateway, form.workspace).await;
+        webhook.send_until_accepted("{}").await;
+        world.await_signals(1).await;
+        let forger = Webhook {
+            secret: "of somebody else".to_owned(),
+            ..webhook
+        };
+        assert_eq!(forger.send("{}").await.status, 401);
+        let noted = "SELECT count(*) FROM webhook_refusals";
+        world.await_count("the refusal is noted", noted, 1).await;
+        let accounts = world.operator().await.accounts(form.workspace).await;
+        let granting = world.connect_by_grant(form.workspace, form.owner, "granted", &peer.url);
+        granting.await;
+        let own = world.workspace("Own").await;
+        let eve = world.member(own, "eve", MemberRole::Owner).await;
+        Self {
+            account: accounts.unwrap()[0].account_id,
+            desk: world.desk_of(eve).await,
+            scene,
+            question,
+            own,
+            eve,
+        }
+    }
+
+    /// Which rows are another's.
+    fn foreign(&self) -> String {
+        format!("workspace_id = '{}'", self.scene.form.workspace)
+    }
+
+    /// How many rows of a table are seen; `None` if it may not be read.
+    async fn seen(&self, table: &str, which: &str) -> Option<i64> {
+        let counted = format!("SELECT count(*) FROM {table} WHERE {which}");
+        match self.desk.query_one(&counted, &[]).await {
+            Ok(row) => Some(row.get(0)),
+            Err(error) => {
+                assert_eq!(code(&error), "42501", "{table}");
+                None
+            }
+        }
+    }
+
+    /// The columns of all tables: their names, and whether people may insert and update them.
+    async fn columns(&self) -> Vec<(String, String, bool, bool)> {
+        let columns = "SELECT c.relname::text, a.attname::text,
+                has_column_privilege('letterbox_desk', c.oid, a.attnum, 'INSERT'),
+                has_column_privilege('letterbox_desk', c.oid, a.attnum, 'UPDATE')
+            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v')
+                AND a.attnum > 0 AND NOT a.attisdropped";
+        let columns = self.scene.world.database.query(columns, &[]).await.unwrap();
+        assert!(columns.len() > 200);
+        let read = |row: &tokio_postgres::Row| (row.get(0), row.get(1), row.get(2), row.get(3));
+        columns.iter().map(read).collect()
+    }
+
+    /// Nothing is changed, or the attempt fails.
+    async fn try_out(&self, change: String) {
+        let changed = self.desk.execute(&change, &[]).await;
+        assert!(
+            changed.is_err() || changed.is_ok_and(|rows| rows == 0),
+            "{change}"
+        );
+    }
+}
+
+fn code(error: &tokio_postgres::Error) -> &str {
+    error.code().map_or("", |code| code.code())
+}
+
+/// Whatever is in the tables of other workspaces, a person sees none of it. Read from the catalog:
+/// a table that is added is tried as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_of_others_are_not_there() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
-    let (world, foreign) = (&scene.world, scene.form.workspace);
-    let question = scene.ask().await.approval_id;
-    // Something of everything.
-    let webhook = world.webhook_in(&scene.gateway, foreign).await;
-    webhook.send_until_accepted("{}").await;
-    world.await_signals(1).await;
-    let forger = Webhook {
-        secret: "of somebody else".to_owned(),
-        ..webhook
-    };
-    assert_eq!(forger.send("{}").await.status, 401);
-    eventually("the refusal is noted", async || {
-        let noted = "SELECT count(*) FROM webhook_refusals";
-        world.count(noted).await == 1
-    })
-    .await;
-    let owner = scene.form.owner;
-    let granting = world.connect_by_grant(foreign, owner, "granted", &peer.url);
-    granting.await;
-    let operator = world.operator().await;
-    let own = operator
-        .create_workspace("Own", None)
-        .await
-        .unwrap()
-        .workspace_id;
-    let eve = member(world, own, MemberRole::Owner).await;
-    let session_of = async |user| {
-        let link = operator.make_sign_in_link(user).await.unwrap().token;
-        let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
-        hex::encode(session.unwrap().unwrap().hash())
-    };
-    let session = session_of(eve).await;
-
-    let desk = world.session(Role::Desk).await;
+    let it = Stranger::new().await;
+    let (world, foreign) = (&it.scene.world, it.foreign());
     let tables = "SELECT c.relname::text AS name, EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.attname = 'workspace_id' AND NOT a.attisdropped)
             AS is_tenants
@@ -156,50 +192,33 @@ async fn the_rows_of_others_are_not_there() {
     let tables = world.database.query(tables, &[]).await.unwrap();
     let mut readable = BTreeSet::new();
     for is_signed_in in [true, false] {
-        let hash = if is_signed_in { session.as_str() } else { "" };
-        let naming = format!("SET letterbox.session = '{hash}'");
-        desk.batch_execute(&naming).await.unwrap();
+        if !is_signed_in {
+            it.desk
+                .batch_execute("SET letterbox.session = ''")
+                .await
+                .unwrap();
+        }
         for table in &tables {
             let (name, is_tenants): (String, bool) = (table.get("name"), table.get("is_tenants"));
-            let rows = async |which: String| {
-                let counted = format!("SELECT count(*) FROM {name} WHERE {which}");
-                match desk.query_one(&counted, &[]).await {
-                    Ok(row) => Some(row.get::<_, i64>(0)),
-                    Err(error) => {
-                        assert_eq!(
-                            error.code().map(|code| code.code()),
-                            Some("42501"),
-                            "{name}"
-                        );
-                        None
-                    }
-                }
-            };
+            let all = it.seen(&name, "true").await;
             if is_tenants {
-                if let Some(seen) = rows(format!("workspace_id = '{foreign}'")).await {
+                if let Some(seen) = it.seen(&name, &foreign).await {
                     assert_eq!(seen, 0, "{name} shows foreign rows");
-                    let there =
-                        format!("SELECT count(*) FROM {name} WHERE workspace_id = '{foreign}'");
+                    let there = format!("SELECT count(*) FROM {name} WHERE {foreign}");
                     assert!(world.count(&there).await > 0, "{name} has none to show");
-                    readable.insert(name.clone());
                 }
-                if let Some(seen) = rows("true".to_owned()).await {
-                    assert!(is_signed_in || seen == 0, "{name} shows rows to nobody");
-                }
-            } else if rows("true".to_owned()).await.is_some() {
-                readable.insert(name.clone());
+                let seen = all.unwrap_or(0);
+                assert!(is_signed_in || seen == 0, "{name} shows rows to nobody");
+            }
+            if all.is_some() {
+                readable.insert(name);
             }
         }
     }
-    // What belongs to no workspace and may be read all the same.
-    let without_tenant = [
-        "all_workspaces",
-        "processes",
-        "refinery_schema_history",
-        "users",
-    ];
-    let tenants = [
+    let known = [
         "active_runs",
+        // What belongs to no workspace and may be read all the same.
+        "all_workspaces",
         "approvals",
         "audit_log",
         "connected_accounts",
@@ -207,149 +226,99 @@ async fn the_rows_of_others_are_not_there() {
         "grants",
         "members",
         "policies",
+        "processes",
+        "refinery_schema_history",
         "releases",
         "run_actions",
         "runs",
         "signals",
+        "users",
         "visible_runs",
         "webhook_refusals",
         "webhooks",
         "workflows",
         "workspaces",
     ];
-    let known = tenants
-        .iter()
-        .chain(&without_tenant)
-        .map(|it| (*it).to_owned());
+    let readable: Vec<&str> = readable.iter().map(String::as_str).collect();
     assert_eq!(
-        readable,
-        known.collect::<BTreeSet<_>>(),
+        readable, known,
         "a table that people see is one that is meant"
-    );
-    desk.batch_execute(&format!("SET letterbox.session = '{session}'"))
-        .await
-        .unwrap();
-    let seen = desk.query("SELECT user_id FROM users", &[]).await.unwrap();
-    let seen: Vec<UserId> = seen.iter().map(|row| row.get(0)).collect();
-    assert_eq!(seen, [eve], "only who shares a workspace");
-    let run = scene.the_run().await.row.run_id;
-    for order in ["cancel_run($1, $2, 'x')", "retry_run($1, $2, 0)"] {
-        let called = desk
-            .query(&format!("SELECT {order}"), &[&foreign, &run])
-            .await;
-        let code = called.unwrap_err().code().unwrap().code().to_owned();
-        assert_eq!(code, "42501", "{order}");
-    }
-    // What is set and not read asks no policy of reading.
-    let stranger = session_of(user(world, "stranger").await).await;
-    desk.batch_execute(&format!("SET letterbox.session = '{stranger}'"))
-        .await
-        .unwrap();
-    let changeable = "SELECT c.relname::text, a.attname::text
-        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
-            AND a.attnum > 0 AND has_column_privilege(c.oid, a.attnum, 'UPDATE')";
-    let changeable = desk.query(changeable, &[]).await.unwrap();
-    assert!(!changeable.is_empty());
-    for row in changeable {
-        let (table, column): (String, String) = (row.get(0), row.get(1));
-        let change = format!("UPDATE {table} SET {column} = DEFAULT");
-        assert_eq!(desk.execute(&change, &[]).await.unwrap(), 0, "{change}");
-    }
-    desk.batch_execute(&format!("SET letterbox.session = '{session}'"))
-        .await
-        .unwrap();
-    // Who may not answer holds up nobody, not even while a transaction lasts.
-    let answering = format!("BEGIN; SELECT answer_approval('{question}', '{eve}', 'approved')");
-    desk.batch_execute(&answering).await.unwrap();
-    let free = "SELECT FROM active_runs FOR UPDATE NOWAIT";
-    assert_eq!(world.database.execute(free, &[]).await.unwrap(), 1);
-    desk.batch_execute("COMMIT").await.unwrap();
-    let called = "SELECT changed_repeats($1, $2)";
-    let told = desk.query_one(called, &[&foreign, &run]).await.unwrap();
-    assert_eq!(told.get::<_, Option<i32>>(0), None);
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM approvals WHERE state = 'pending'")
-            .await,
-        1
     );
 }
 
+/// Nor does a person see who shares no workspace, or control what is another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_a_stranger_controls_nothing() {
+    let it = Stranger::new().await;
+    let (world, foreign) = (&it.scene.world, it.scene.form.workspace);
+    let seen = it.desk.query("SELECT user_id FROM users", &[]).await;
+    let seen: Vec<UserId> = seen.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(seen, [it.eve], "only who shares a workspace");
+    let run = it.scene.the_run().await.row.run_id;
+    for order in ["cancel_run($1, $2, 'x')", "retry_run($1, $2, 0)"] {
+        let order = format!("SELECT {order}");
+        let called = it.desk.query(&order, &[&foreign, &run]).await;
+        assert_eq!(code(&called.unwrap_err()), "42501", "{order}");
+    }
+    // Who may not answer holds up nobody, not even while a transaction lasts.
+    let answering = format!(
+        "BEGIN; SELECT answer_approval('{}', '{}', 'approved')",
+        it.question, it.eve
+    );
+    it.desk.batch_execute(&answering).await.unwrap();
+    let free = "SELECT FROM active_runs FOR UPDATE NOWAIT";
+    assert_eq!(world.database.execute(free, &[]).await.unwrap(), 1);
+    it.desk.batch_execute("COMMIT").await.unwrap();
+    let called = "SELECT changed_repeats($1, $2)";
+    let told = it.desk.query_one(called, &[&foreign, &run]).await.unwrap();
+    assert_eq!(told.get::<_, Option<i32>>(0), None);
+    let open = "SELECT count(*) FROM approvals WHERE state = 'pending'";
+    world.assert_count(open, 1).await;
+    // What is set and not read asks no policy of reading.
+    let desk = world.desk_of(world.user("stranger").await).await;
+    let changeable = it
+        .columns()
+        .await
+        .into_iter()
+        .filter(|(.., may_update)| *may_update);
+    let changeable: Vec<_> = changeable.collect();
+    assert!(!changeable.is_empty());
+    for (table, column, ..) in changeable {
+        let change = format!("UPDATE {table} SET {column} = DEFAULT");
+        let changed = desk.execute(&change, &[]).await;
+        assert_eq!(changed.unwrap(), 0, "{change}");
+    }
+}
+
 /// Whatever people may write, they write it into no row of others: every table of the catalog ×
-/// every verb × every column. And the functions that they may call are those that are meant.
+/// every verb × every column.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_of_others_do_not_change() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
-    let world = &scene.world;
-    scene.ask().await;
-    let hook = world.webhook_in(&scene.gateway, scene.form.workspace).await;
-    hook.send(r#"{"a": 1}"#).await;
-    world.await_signals(1).await;
-    let operator = world.operator().await;
-    let plain_account = operator.accounts(scene.form.workspace).await.unwrap()[0].account_id;
-    world
-        .connect_by_grant(
-            scene.form.workspace,
-            scene.form.owner,
-            "by-grant",
-            &peer.url,
-        )
-        .await;
-    let own = operator.create_workspace("Own", None).await.unwrap();
-    let eve = member(world, own.workspace_id, MemberRole::Owner).await;
-    let link = operator.make_sign_in_link(eve).await.unwrap().token;
-    let session = Operator::begin_session(&world.desk(), &link, ADDRESS.into()).await;
-    let session = hex::encode(session.unwrap().unwrap().hash());
-    let desk = world.session(Role::Desk).await;
-    let naming = format!("SET letterbox.session = '{session}'");
-    desk.batch_execute(&naming).await.unwrap();
-
-    let columns = "SELECT c.relname::text, a.attname::text,
-            has_column_privilege('letterbox_desk', c.oid, a.attnum, 'INSERT'),
-            has_column_privilege('letterbox_desk', c.oid, a.attnum, 'UPDATE')
-        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
-        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v')
-            AND a.attnum > 0 AND NOT a.attisdropped";
-    let columns = world.database.query(columns, &[]).await.unwrap();
-    assert!(columns.len() > 200);
-    let tables: BTreeSet<String> = columns.iter().map(|row| row.get(0)).collect();
-    let mut written: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    // Nothing is changed, or the attempt fails.
-    let try_out = async |change: String| {
-        let changed = desk.execute(&change, &[]).await;
-        assert!(
-            changed.is_err() || changed.is_ok_and(|rows| rows == 0),
-            "{change}"
-        );
-    };
-    let foreign = format!("workspace_id = '{}'", scene.form.workspace);
-    for row in &columns {
-        let (table, column): (String, String) = (row.get(0), row.get(1));
-        let (may_insert, may_update): (bool, bool) = (row.get(2), row.get(3));
-        if may_insert || may_update {
-            written.entry(table.clone()).or_default();
-        }
-        if may_insert {
-            written.get_mut(&table).unwrap().push(column.clone());
-        }
+    let it = Stranger::new().await;
+    let foreign = it.foreign();
+    let (mut tables, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for (table, column, may_insert, may_update) in it.columns().await {
         for change in [
             format!("UPDATE {table} SET {column} = {column} WHERE {foreign}"),
             format!("UPDATE {table} SET {column} = DEFAULT WHERE {foreign}"),
             format!("SELECT {column} FROM {table} WHERE {foreign} FOR UPDATE"),
             format!("SELECT {column} FROM {table} WHERE {foreign} FOR KEY SHARE"),
         ] {
-            try_out(change).await;
+            it.try_out(change).await;
         }
         if !may_update {
             let change = format!("UPDATE {table} SET {column} = {column}");
-            assert!(desk.execute(&change, &[]).await.is_err(), "{change}");
+            assert!(it.desk.execute(&change, &[]).await.is_err(), "{change}");
         }
+        if may_insert || may_update {
+            written.insert(table.clone());
+        }
+        tables.insert(table);
     }
     for table in &tables {
-        try_out(format!("DELETE FROM {table} WHERE {foreign}")).await;
-        let truncated = desk.execute(&format!("TRUNCATE {table}"), &[]).await;
+        it.try_out(format!("DELETE FROM {table} WHERE {foreign}"))
+            .await;
+        let truncated = it.desk.execute(&format!("TRUNCATE {table}"), &[]).await;
         assert!(truncated.is_err(), "{table}");
     }
     let meant = [
@@ -363,9 +332,21 @@ async fn the_rows_of_others_do_not_change() {
         "workflows",
         "workspaces",
     ];
-    assert_eq!(written.keys().collect::<Vec<_>>(), meant);
-    // A copy of a foreign row, under another key.
-    for (table, columns) in written.iter().filter(|(_, columns)| !columns.is_empty()) {
+    assert_eq!(Vec::from_iter(written), meant);
+}
+
+/// Nobody adds a row to those of others: not a copy of one of them under another key, either.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_added_to_the_rows_of_others() {
+    let it = Stranger::new().await;
+    let (world, foreign) = (&it.scene.world, it.foreign());
+    let mut written = BTreeMap::<String, Vec<String>>::new();
+    for (table, column, may_insert, _) in it.columns().await {
+        if may_insert {
+            written.entry(table).or_default().push(column);
+        }
+    }
+    for (table, columns) in &written {
         let rows = format!("SELECT to_jsonb(t)::text FROM {table} t WHERE {foreign} LIMIT 1");
         let row = world.database.query_one(&rows, &[]).await;
         let mut row: Value = serde_json::from_str(row.expect(table).get(0)).unwrap();
@@ -385,11 +366,11 @@ async fn the_rows_of_others_do_not_change() {
         }
         row["version"] = json!(2);
         row["number"] = json!(99);
-        row["user_id"] = json!(eve);
-        row["owner_id"] = json!(eve);
+        row["user_id"] = json!(it.eve);
+        row["owner_id"] = json!(it.eve);
         if table == "grants" {
-            let (account, owner) = (plain_account, scene.form.owner);
-            (row["account_id"], row["user_id"]) = (json!(account), json!(owner));
+            row["account_id"] = json!(it.account);
+            row["user_id"] = json!(it.scene.form.owner);
         }
         row["token_sha256"] = json!(format!("\\x{}", "07".repeat(32)));
         let (names, row) = (columns.join(", "), row.to_string());
@@ -402,19 +383,18 @@ async fn the_rows_of_others_do_not_change() {
             "BEGIN; SET LOCAL ROLE letterbox_operator; {}; ROLLBACK",
             copy.replace("$1", &format!("$json${row}$json$"))
         );
-        if let Err(error) = world.database.batch_execute(&as_operator).await {
-            panic!("{table}: {error:?}");
-        }
-        let error = desk.execute(&copy, &[&row]).await.unwrap_err();
-        assert_eq!(
-            error.code().map(|code| code.code()),
-            Some("42501"),
-            "{table}: {error:?}"
-        );
+        world.change(&as_operator).await;
+        let error = it.desk.execute(&copy, &[&row]).await.unwrap_err();
+        assert_eq!(code(&error), "42501", "{table}: {error:?}");
     }
-    // Nor with tricks: a table in the way of a trigger's, a lock on all rows, the last version that
-    // there can be, a member whom nobody has asked in.
-    let (own, account) = (own.workspace_id, plain_account);
+}
+
+/// Nor with tricks: a table in the way of a trigger's, a lock on all rows, the last version that
+/// there can be, a member whom nobody has asked in.
+#[tokio::test(flavor = "multi_thread")]
+async fn tricks_lead_to_no_rows_of_others() {
+    let it = Stranger::new().await;
+    let (own, account, eve) = (it.own, it.account, it.eve);
     let tricks = [
         (
             format!(
@@ -440,17 +420,23 @@ async fn the_rows_of_others_do_not_change() {
             format!(
                 "INSERT INTO members (workspace_id, user_id, role)
                 VALUES ('{own}', '{}', 'viewer')",
-                scene.form.owner
+                it.scene.form.owner
             ),
             "42501",
         ),
     ];
-    for (trick, code) in tricks {
-        let in_vain = desk.batch_execute(&format!("BEGIN; {trick}; COMMIT")).await;
-        let error = in_vain.expect_err(&trick);
-        assert_eq!(error.code().unwrap().code(), code, "{trick}: {error:?}");
-        desk.batch_execute("ROLLBACK").await.unwrap();
+    for (trick, expected) in tricks {
+        let trick = format!("BEGIN; {trick}; COMMIT");
+        let error = it.desk.batch_execute(&trick).await.expect_err(&trick);
+        assert_eq!(code(&error), expected, "{trick}: {error:?}");
+        it.desk.batch_execute("ROLLBACK").await.unwrap();
     }
+}
+
+/// The functions that people may call are those that are meant.
+#[tokio::test]
+async fn people_call_what_is_meant() {
+    let world = World::new().await;
     let functions = "SELECT proname::text FROM pg_proc
         WHERE pronamespace = 'public'::regnamespace AND prosecdef
             AND has_function_privilege('letterbox_desk', oid, 'EXECUTE') ORDER BY proname";
@@ -486,20 +472,15 @@ async fn each_role_may_do_its_part() {
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
-    let operator = world.operator().await;
-    let elsewhere = operator
-        .create_workspace("Elsewhere", None)
-        .await
-        .unwrap()
-        .workspace_id;
+    scene.decide("approve").await;
+    let elsewhere = world.workspace("Elsewhere").await;
     let mut people = Vec::new();
     for role in [MemberRole::Viewer, MemberRole::Runner, MemberRole::Editor] {
-        people.push((Some(role), member(world, form.workspace, role).await));
+        let user = world.member(form.workspace, role.as_str(), role).await;
+        people.push((Some(role), user));
     }
-    people.push((None, member(world, elsewhere, MemberRole::Owner).await));
+    let foreign = world.member(elsewhere, "foreign", MemberRole::Owner).await;
+    people.push((None, foreign));
     let mut run_of = Vec::new();
     for (number, _) in people.iter().enumerate() {
         form.assert_accepts(&format!("k{number}")).await;
@@ -553,8 +534,9 @@ async fn each_role_may_do_its_part() {
         }
     }
     // As whom a run acts may cancel it, as a runner, too.
-    let set = operator.set_member(form.workspace, form.owner, MemberRole::Runner, false);
-    set.await.unwrap();
+    world
+        .set_role(form.workspace, form.owner, MemberRole::Runner)
+        .await;
     let own: RunId = run_of[0].1;
     let person = world.person(form.owner).await;
     person.cancel_run(own).await.unwrap();
@@ -564,7 +546,7 @@ async fn each_role_may_do_its_part() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_beginning_ends_too() {
     let world = World::new().await;
-    let ada = user(&world, "ada").await;
+    let ada = world.user("ada").await;
     let sessions = "SELECT count(*) FROM sessions";
     let operator = world.operator().await;
     for deactivates in [false, true] {
@@ -583,10 +565,8 @@ async fn a_session_that_is_beginning_ends_too() {
                 operator.sign_out_user(ada).await.unwrap();
             }
         };
-        let waiting = "SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND wait_event_type = 'Lock'";
         let beginning = async {
-            eventually("it waits", async || world.count(waiting).await > 0).await;
+            eventually("it waits", async || world.locks_out().await).await;
             desk.batch_execute("COMMIT").await.unwrap();
         };
         tokio::join!(beginning, ending);

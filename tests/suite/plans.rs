@@ -19,7 +19,7 @@ async fn execute(world: &World, name: &str, arguments: &str) -> Executed {
     let all = statements();
     let (_, found) = all.iter().find(|(_, one)| one.name == name).unwrap();
     let prepare = format!("PREPARE {name} AS {}", found.sql);
-    world.database.batch_execute(&prepare).await.unwrap();
+    world.change(&prepare).await;
     let call = match arguments {
         "" => String::new(),
         given => format!("({given})"),
@@ -46,7 +46,7 @@ async fn execute(world: &World, name: &str, arguments: &str) -> Executed {
 async fn waiting_runs_cost_nothing() {
     let world = World::new().await;
     let of_any_run = "ALTER TABLE active_runs DROP CONSTRAINT active_runs_workspace_id_run_id_fkey";
-    world.database.batch_execute(of_any_run).await.unwrap();
+    world.change(of_any_run).await;
     let old = world.session(Role::Login).await;
     old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM runs")
         .await
@@ -70,7 +70,7 @@ async fn waiting_runs_cost_nothing() {
         INSERT INTO workers (worker_id, name, places, workspaces, runs)
         SELECT gen_random_uuid(), 'other', 1, ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid];
         ANALYZE active_runs";
-    world.database.batch_execute(crowd).await.unwrap();
+    world.change(crowd).await;
     let behind = "'00000000-0000-0000-0000-000000000000'";
     let lane = format!("ARRAY[md5('1')::uuid], ARRAY[{behind}::uuid]");
     let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[1]";
@@ -115,7 +115,7 @@ async fn row_security_costs_processes_nothing() {
     let mut plans = [const { Vec::new() }; 2];
     for (state, plans) in ["ENABLE", "DISABLE"].into_iter().zip(&mut plans) {
         let set = of_tables.replace("%s", state);
-        world.database.batch_execute(&set).await.unwrap();
+        world.change(&set).await;
         for role in [Role::Gateway, Role::Worker] {
             let client = world.session(role).await;
             let statements = statements();

@@ -1,6 +1,6 @@
 //! The workspace's policy: what it looks at, and when.
 
-use letterbox_tests::{CHAT, Peer, Scene, asking, post, script};
+use letterbox_tests::{CHAT, Peer, Scene, asking, assert_holds, post, script};
 use letterbox_workflow::{Decision, Steering};
 use serde_json::json;
 
@@ -66,13 +66,8 @@ async fn policies_tell_control_from_data() {
         scene.form.assert_accepts(untrusted).await;
         scene.world.await_state(expected, 1).await;
     }
-    let targets: Vec<_> = peer
-        .await_received(3)
-        .await
-        .into_iter()
-        .map(|request| request.target)
-        .collect();
-    assert_eq!(targets, ["/fixed", "/steered", "/fixed"]);
+    peer.await_received(3).await;
+    assert_eq!(peer.targets(), ["/fixed", "/steered", "/fixed"]);
 }
 
 #[tokio::test]
@@ -81,15 +76,7 @@ async fn a_model_must_answer_yes_or_no_and_can_be_forbidden() {
     let scene = Scene::new(&peer, asking()).await;
     scene.form.assert_accepts("a").await;
     scene.world.await_state("failed", 1).await;
-    assert!(
-        scene
-            .the_run()
-            .await
-            .row
-            .failure
-            .unwrap()
-            .contains("neither yes nor no")
-    );
+    scene.assert_failed("neither yes nor no").await;
     let policy = json!({"rules": [{"when": {"action": "ai.condition"}, "decision": "deny"}],
         "default": "allow"});
     scene.set_policy(policy).await;
@@ -130,12 +117,9 @@ async fn a_new_policy_says_what_it_changes() {
     assert_eq!(told["warnings"], warnings);
 
     let set = scene.world.order(&order);
-    assert_eq!((&set["version"], &set["changes"]), (&json!(1), &changes));
+    assert_holds(&set, json!({"version": 1, "changes": changes}));
     let again = scene.world.order(format!("{order} --dry-run"));
-    assert_eq!(
-        (&again["version"], &again["changes"]),
-        (&json!(1), &json!([]))
-    );
+    assert_holds(&again, json!({"version": 1, "changes": []}));
 }
 
 /// A policy that an earlier version took and this one does not read can be replaced.

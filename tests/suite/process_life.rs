@@ -105,7 +105,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
         })
         .collect();
     let claimed = "SELECT count(*) FROM webhook_deliveries";
-    eventually("all are claimed", async || world.count(claimed).await == 20).await;
+    world.await_count("all are claimed", claimed, 20).await;
     gateway.terminate();
     eventually("not ready, and says why", async || {
         let answer = gateway.admin("/readyz").await;
@@ -117,7 +117,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
         let webhook = webhook.clone();
         tokio::spawn(async move { webhook.send("\"meanwhile\"").await })
     };
-    eventually("claimed, too", async || world.count(claimed).await == 21).await;
+    world.await_count("claimed, too", claimed, 21).await;
     broker.pass();
     for answer in join_all(sending.into_iter().chain([meanwhile])).await {
         assert!(answer.unwrap().is_first());
@@ -129,7 +129,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
         gateway.log().lines().last().unwrap_or_default()
     );
     let open = "SELECT count(*) FROM open_batches";
-    assert_eq!(world.count(open).await, 0, "everything is settled");
+    world.assert_count(open, 0).await; // everything is settled
     let mut worker = world.worker().await;
     world.await_signals(21).await;
     worker.terminate();
@@ -145,8 +145,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
 /// With everything logged that can be, nothing of it is a secret, a signature or a body.
 #[tokio::test]
 async fn logs_and_metrics_hold_no_secrets() {
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let body = r#"{"type":"client.created","entity":"canary-body","sourceTool":"canary-tool"}"#;
     let signed = letterbox_tests::sign(&webhook.secret, body.as_bytes());
@@ -188,8 +187,7 @@ async fn logs_and_metrics_hold_no_secrets() {
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;

@@ -5,9 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use letterbox_broker::{BatchBody, FormSubmission, Receipt};
 use letterbox_common::ids::RunId;
-use letterbox_tests::{
-    EXPIRE, Peer, Received, Reply, World, definition_with, eventually, payload, post,
-};
+use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -46,12 +44,7 @@ async fn retries_send_the_same_under_the_same_key() {
 
     for (failed, (id, attempts)) in (1..).zip([("gone", 1), ("never", 11)]) {
         let form = world
-            .form_of(
-                &gateway,
-                form.workspace,
-                form.owner,
-                &definition_with(json!([post(id), post("after")])),
-            )
+            .redeployed(&gateway, &form, json!([post(id), post("after")]))
             .await;
         form.assert_accepts("k").await;
         // It is recorded after it was accepted.
@@ -65,20 +58,11 @@ async fn retries_send_the_same_under_the_same_key() {
     }
     // Two actions of one run, and two runs, have keys of their own.
     let both = world
-        .form_of(
-            &gateway,
-            form.workspace,
-            form.owner,
-            &definition_with(json!([post("x"), post("y")])),
-        )
+        .redeployed(&gateway, &form, json!([post("x"), post("y")]))
         .await;
     both.assert_accepts("k").await;
     world.await_state("succeeded", 2).await;
-    let keys: HashSet<_> = peer
-        .received()
-        .iter()
-        .map(|r| r.header("idempotency-key").unwrap().to_owned())
-        .collect();
+    let keys = HashSet::<_>::from_iter(peer.keys());
     assert_eq!(keys.len(), 5);
 }
 
@@ -109,21 +93,14 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
     let heir = world.worker().await;
     heir.await_ready().await;
     // Nobody touches it while its lease lasts, however often they look.
-    let looks = async || {
-        heir.metric(r#"letterbox_statement_duration_seconds_count{statement="take_runs"}"#)
-            .await
-    };
+    let looks = async || heir.calls("take_runs").await;
     let before = looks().await;
     eventually("looked for runs", async || looks().await >= before + 3.0).await;
     assert_eq!(peer.received().len(), 2);
-    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.change(EXPIRE).await;
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(4).await;
-    let targets: Vec<_> = received
-        .iter()
-        .map(|request| request.target.as_str())
-        .collect();
-    assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
+    assert_eq!(peer.targets(), ["/first", "/second", "/second", "/third"]);
     assert_eq!(
         received[1], received[2],
         "the same request under the same key"
@@ -146,16 +123,7 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
 #[tokio::test]
 async fn a_worker_that_lost_its_lease_writes_nothing() {
     let world = World::new().await;
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let script = move |_: &Received, before| {
-        if before == 0 {
-            Reply::When(held.clone(), 404)
-        } else {
-            Reply::Status(200)
-        }
-    };
-    let peer = Peer::start(script).await;
+    let (peer, gate) = Peer::gated_at_first(404).await;
     let gateway = world.gateway().await;
     let mut slow = world.worker().await;
     let form = world
@@ -164,7 +132,7 @@ async fn a_worker_that_lost_its_lease_writes_nothing() {
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     let _other = world.worker().await;
-    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.change(EXPIRE).await;
     world.await_state("succeeded", 1).await;
     let before = serde_json::to_value(world.run_of(&form).await).unwrap();
     // The slow one hears of a failure now, and finishes what it has begun before it stops.
@@ -192,7 +160,7 @@ async fn a_worker_that_lost_its_lease_ends_nothing() {
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     let _other = world.worker().await;
-    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.change(EXPIRE).await;
     peer.await_received(2).await;
     // The first answer that is recorded now is refused by the database, which is nobody's outage.
     let refuse = "
@@ -205,7 +173,7 @@ async fn a_worker_that_lost_its_lease_ends_nothing() {
             RETURN NULL;
         END $$;
         CREATE TRIGGER refuse BEFORE UPDATE ON runs FOR EACH STATEMENT EXECUTE FUNCTION refuse();";
-    world.database.batch_execute(refuse).await.unwrap();
+    world.change(refuse).await;
     first.add_permits(1);
     // Refused, and then it tries to end the run.
     eventually("refused", async || {
@@ -264,13 +232,15 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
         .map(|request| (request.target.clone(), request.json()["run"].clone()))
         .collect();
     assert_eq!((received.len(), asked.len()), (1000, 1000));
-    assert_eq!(
-        world
-            .count("SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'")
-            .await,
-        0
-    );
-    assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
+    world
+        .assert_count(
+            "SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'",
+            0,
+        )
+        .await;
+    world
+        .assert_count("SELECT count(*) FROM active_runs", 0)
+        .await;
 }
 
 /// The database's clock is set back by an hour after a worker has died: its runs do not wait for
@@ -298,18 +268,16 @@ async fn leases_of_the_future_are_over() {
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     let open = "SELECT count(*) FROM open_batches";
-    eventually("settled", async || world.count(open).await == 0).await;
+    world.await_count("settled", open, 0).await;
     world
-        .database
-        .batch_execute(
+        .change(
             "UPDATE workers SET seen_at = seen_at + interval '1 hour';
              UPDATE active_runs SET due_at = due_at + interval '1 hour';
              INSERT INTO open_batches (batch_id, lease_until)
              SELECT batch_id, clock_timestamp() + interval '1 hour' FROM webhook_deliveries
              ON CONFLICT (batch_id) DO UPDATE SET lease_until = EXCLUDED.lease_until",
         )
-        .await
-        .unwrap();
+        .await;
     let other = world.gateway().await;
     assert!(webhook.at(&other).send("1").await.is_first());
     // Neither heir takes from the other what it has taken.

@@ -7,7 +7,7 @@ use letterbox_gateway::{
     claims::{Claims, DeliveryKey},
     open_batches::BatchId,
 };
-use letterbox_tests::{Process, Webhook, World, eventually};
+use letterbox_tests::{Process, Webhook, World};
 
 use crate::schemes::webhook_of;
 
@@ -60,17 +60,12 @@ async fn a_successor_remembers_what_was_received() {
     );
     assert_eq!(world.order(of_third).as_array().unwrap().len(), 1);
     let destroyed = "SELECT count(*) FROM webhooks WHERE secret_sealed IS NULL";
-    assert_eq!(
-        world.count(destroyed).await,
-        2,
-        "the secrets of the former ones"
-    );
+    world.assert_count(destroyed, 2).await; // the secrets of the former ones
 }
 
 #[tokio::test]
 async fn a_replaced_webhook_ends_at_its_time() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let former = world.webhook(&gateway).await;
     assert!(former.send("[1]").await.is_first());
     let successor = replaced(&world, &gateway, &former, "1h");
@@ -98,10 +93,9 @@ async fn a_replaced_webhook_ends_at_its_time() {
     let other = replaced(&world, &gateway, &successor, "0s");
     let _worker = world.worker().await;
     let living = "SELECT count(*) FROM webhooks WHERE deleted_at IS NULL AND replaces IS NOT NULL";
-    eventually("its secret is destroyed", async || {
-        world.count(living).await == 1
-    })
-    .await;
+    world
+        .await_count("its secret is destroyed", living, 1)
+        .await;
     assert!(other.send("[3]").await.is_first());
 }
 
@@ -109,8 +103,7 @@ async fn a_replaced_webhook_ends_at_its_time() {
 /// is to be taken over, for two messages: the claim goes into the batch of the message that has it.
 #[tokio::test]
 async fn a_claim_goes_into_the_batch_of_whoever_holds_it() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let former = world.webhook(&gateway).await.address;
     let order = format!("webhook replace {} --overlap 24h", former.webhook);
     let successor = webhook_of(&gateway, &world.order(order)).address;

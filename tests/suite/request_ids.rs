@@ -1,14 +1,12 @@
 //! One word in common: the id that a sender is answered leads an operator to what came of it.
 
 use letterbox_common::sealing::KeyRing;
-use letterbox_tests::{World, eventually, raw, sign};
+use letterbox_tests::{World, assert_holds, raw, sign};
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn an_answer_leads_to_what_came_of_it() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let _worker = world.worker().await;
+    let (world, gateway, _worker) = World::with_both().await;
     let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
     let event = json!({"type": "client.created", "entity": "Ada", "sourceTool": "crm",
         "eventId": "e-1"});
@@ -30,10 +28,7 @@ async fn an_answer_leads_to_what_came_of_it() {
         let id = &answer.request_id.0;
         let found = world.order(format!("{list} --request-id {id}"));
         assert_eq!(found.as_array().unwrap().len(), 1);
-        assert_eq!(
-            (&found[0]["kind"], &found[0]["request_id"]),
-            (&kind.into(), &json!(id))
-        );
+        assert_holds(&found[0], json!({"kind": kind, "request_id": id}));
         let signal = found[0]["signal_id"].as_str().unwrap();
         assert_eq!(
             world.order(format!("signal show {signal}"))["request_id"],
@@ -57,7 +52,7 @@ async fn an_answer_leads_to_what_came_of_it() {
     let refused = form.at(&usual).submit("k", &json!([])).await;
     assert_eq!(refused.status, 400);
     let id = &refused.request_id.0;
-    eventually("it is in the log", async || usual.log().contains(id)).await;
+    usual.await_log(id).await;
 }
 
 /// Everybody gets an id, and only a trusted proxy brings its own, where that is wanted: many
@@ -100,9 +95,7 @@ async fn proxies_that_are_trusted_bring_their_own() {
 
 #[tokio::test]
 async fn signals_are_found_by_what_is_known_of_them() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
-    let _worker = world.worker().await;
+    let (world, gateway, _worker) = World::with_both().await;
     let first = world.webhook(&gateway).await;
     let workspace = first.address.workspace;
     let operator = world.operator().await;

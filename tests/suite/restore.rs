@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use letterbox_tests::{
-    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, eventually, folder, post,
+    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, folder, post,
 };
 use serde_json::json;
 
@@ -158,8 +158,7 @@ async fn assert_repeats(webhook: &Webhook, form: &Form) {
 /// the check, and by nobody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
     webhook.send("[\"twice\"]").await;
     form.assert_accepts("twice").await;
@@ -260,7 +259,7 @@ async fn a_moment_can_be_restored() {
     webhook.send("[\"before\"]").await;
     world.await_signals(1).await;
     let open = "SELECT count(*) FROM open_batches";
-    eventually("settled", async || world.count(open).await == 0).await;
+    world.await_count("settled", open, 0).await;
     let now = "SELECT clock_timestamp()::text";
     let moment: String = world.database.query_one(now, &[]).await.unwrap().get(0);
     webhook.send("[\"after\"]").await;
@@ -269,7 +268,7 @@ async fn a_moment_can_be_restored() {
     let end: String = world.database.query_one(end, &[]).await.unwrap().get(0);
     let archived =
         format!("SELECT count(*) FROM pg_stat_archiver WHERE last_archived_wal >= '{end}'");
-    eventually("archived", async || world.count(&archived).await == 1).await;
+    world.await_count("archived", &archived, 1).await;
     stop(worker).await;
     stop(gateway).await;
 
@@ -295,7 +294,7 @@ END
     database.start_again();
     let world = World::on(url, shared.amqp_url.clone()).await;
     let promoted = "SELECT count(*) WHERE NOT pg_is_in_recovery()";
-    eventually("promoted", async || world.count(promoted).await == 1).await;
+    world.await_count("promoted", promoted, 1).await;
     assert_eq!(world.signals().await, 1);
     let (gateway, _worker) = (world.gateway().await, world.worker().await);
     let webhook = webhook.at(&gateway);

@@ -2,7 +2,7 @@
 //! when its owner wants that.
 
 use letterbox_database::Role;
-use letterbox_tests::{Peer, Reply, Scene, World, eventually, payload, post};
+use letterbox_tests::{Peer, Reply, Scene, World, assert_holds, payload, post};
 use serde_json::json;
 
 /// Lets everything be so many days older.
@@ -11,20 +11,19 @@ async fn age(world: &World, days: i32) {
         "UPDATE signals SET stored_at = stored_at - interval '{days} days';
          UPDATE runs SET finished_at = finished_at - interval '{days} days'"
     );
-    world.database.batch_execute(&aging).await.unwrap();
+    world.change(&aging).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_run_keeps_no_input() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let operator = scene.world.operator().await;
     let workspace = scene.form.workspace;
     operator.set_allowance(workspace, Some(0)).await.unwrap();
     scene.form.assert_accepts("k").await;
     scene.world.await_state("refused", 1).await;
     let kept = "SELECT coalesce(sum(octet_length(input)), 0) FROM runs";
-    assert_eq!(scene.world.count(kept).await, 0);
+    scene.world.assert_count(kept, 0).await;
     assert!(scene.the_run().await.input.is_none());
     // It is not a new one when it comes again.
     scene.form.assert_accepts("k").await;
@@ -52,13 +51,10 @@ async fn what_is_stored_in_a_day_has_a_ceiling() {
     worker.terminate();
     worker.ended().await;
     let stored = "SELECT bytes / 1000 FROM stored_bytes ORDER BY webhook_id DESC LIMIT 1";
-    assert_eq!(world.count(stored).await, 1089, "and 512 for each row");
+    world.assert_count(stored, 1089).await; // and 512 for each row
     let gateway = world.gateway_with(&ceilings).await;
     let full = webhook.at(&gateway).send("\"more\"").await;
-    assert_eq!(
-        (full.status, full.code().as_str()),
-        (503, "temporarily_unavailable")
-    );
+    assert!(full.is_refused(503, "temporarily_unavailable"), "{full:?}");
     assert_eq!(full.header("retry-after"), Some("600"));
     assert!(webhook.at(&gateway).send(body(0)).await.is_duplicate());
     let wrong = webhook.at(&gateway).request("\"more\"");
@@ -83,7 +79,7 @@ async fn what_is_stored_in_a_day_has_a_ceiling() {
     world.await_state("refused", 1).await;
     let reason = "SELECT count(*) FROM runs WHERE refused_reason = 'storage_exhausted'
         AND input IS NULL";
-    assert_eq!(world.count(reason).await, 1);
+    world.assert_count(reason, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,7 +116,7 @@ async fn what_is_old_is_forgotten_and_stays_known() {
         assert_eq!(world.count(forgotten).await, 0, "{setting}");
         let kept = world.worker_with(&[(setting, "11")]).await;
         let _sweeping = world.worker_with(&[(setting, "9")]).await;
-        eventually(setting, async || world.count(forgotten).await == 1).await;
+        world.await_count(setting, forgotten, 1).await;
         drop(kept);
     }
     assert_eq!(world.runs().await, 0);
@@ -136,8 +132,7 @@ async fn what_is_old_is_forgotten_and_stays_known() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_forgets_nothing_of_today_and_nothing_that_goes_on() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     scene.ask().await;
     let world = &scene.world;
     age(world, 10).await;
@@ -155,7 +150,7 @@ async fn a_worker_forgets_nothing_of_today_and_nothing_that_goes_on() {
     }
     let kept = "SELECT count(*) FROM runs JOIN run_actions USING (run_id)
         WHERE input IS NOT NULL AND request IS NOT NULL";
-    assert_eq!(world.count(kept).await, 1);
+    world.assert_count(kept, 1).await;
     for request in ["NULL", "'another'"] {
         let change = format!("UPDATE run_actions SET request = {request}");
         let refused = worker.batch_execute(&change).await.unwrap_err();
@@ -172,36 +167,26 @@ async fn a_run_is_erased_on_order() {
     let scene = Scene::new(&peer, json!([body])).await;
     let mut values = payload();
     values["message"] = "canary-person".into();
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     assert_eq!(scene.form.submit("k", &values).await.status, 200);
     let approval = scene.the_approval().await;
     let world = &scene.world;
     let erase = format!("run erase {} --yes", approval.run_id);
-    assert!(world.refusal(&erase).1.contains("not over"));
-    let operator = world.operator().await;
-    operator
-        .approve(approval.approval_id, scene.form.owner)
-        .await
-        .unwrap();
+    world.assert_refused(&erase, "not over");
+    world.approve(approval.approval_id, scene.form.owner).await;
     world.await_state("succeeded", 1).await;
     let erased = world.order(&erase);
-    assert_eq!(
-        (&erased["state"], &erased["input"]),
-        (&json!("succeeded"), &json!(null))
-    );
+    assert_holds(&erased, json!({"state": "succeeded", "input": null}));
     let held = "SELECT count(*) FROM runs r JOIN run_actions a USING (run_id)
         WHERE r::text || a::text || coalesce(encode(r.input, 'escape'), '') LIKE '%canary%'";
-    assert_eq!(world.count(held).await, 0);
+    world.assert_count(held, 0).await;
     let unknown = "run erase 00000000-0000-7000-8000-000000000000 --yes";
-    assert!(world.refusal(unknown).1.contains("no such run"));
+    world.assert_refused(unknown, "no such run");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workspace_is_deleted_with_everything_in_it() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let world = &scene.world;
     let operator = world.operator().await;
     let workspace = scene.form.workspace;
@@ -209,23 +194,19 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     assert!(hook.send("1").await.is_first());
     scene.form.assert_accepts("1").await;
     world.await_state("succeeded", 1).await;
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     scene.form.assert_accepts("2").await;
     scene.the_approval().await;
     world.await_signals(1).await;
     // Of another workspace.
     let other = world.form(&scene.gateway).await;
-    operator
-        .set_member(
+    world
+        .set_role(
             other.workspace,
             scene.form.owner,
             letterbox_common::states::MemberRole::Viewer,
-            false,
         )
-        .await
-        .unwrap();
+        .await;
     other.assert_accepts("1").await;
     world.await_state("succeeded", 2).await;
 
@@ -237,10 +218,10 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
         "INSERT INTO issuers VALUES ('https://issuer.example');
         INSERT INTO subjects VALUES ('https://issuer.example', 'it', '{owner}')"
     );
-    world.database.batch_execute(&known).await.unwrap();
+    world.change(&known).await;
 
     let wrong = format!("workspace delete {workspace} --name Testing");
-    assert!(world.refusal(&wrong).1.contains("no such workspace"));
+    world.assert_refused(&wrong, "no such workspace");
     scene.form.assert_lives().await;
     world.order(format!("workspace delete {workspace} --name Test"));
     scene.form.assert_dead().await;
@@ -258,15 +239,11 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
         "SELECT count(*) FROM users WHERE user_id = '{}'",
         scene.form.owner
     );
-    assert_eq!(
-        world.count(&owner).await,
-        1,
-        "a member of the other workspace"
-    );
+    world.assert_count(&owner, 1).await; // a member of the other workspace
     let other_delete = format!("workspace delete {} --name Test", other.workspace);
     world.order(other_delete);
     let named = "SELECT count(*) FROM users WHERE name <> 'deleted' OR email NOT LIKE '%.invalid'";
-    assert_eq!(world.count(named).await, 0);
+    world.assert_count(named, 0).await;
     let of_users = "SELECT conrelid::regclass::text FROM pg_constraint
         WHERE confrelid = 'users'::regclass AND NOT EXISTS (SELECT FROM pg_attribute
             WHERE attrelid = conrelid AND attname = 'workspace_id')";
@@ -283,5 +260,5 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     worker.terminate();
     worker.ended().await;
     let counts = "SELECT count(*) FROM stored_bytes";
-    assert_eq!(world.count(counts).await, 0);
+    world.assert_count(counts, 0).await;
 }

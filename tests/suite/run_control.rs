@@ -1,30 +1,13 @@
 //! Runs in hand: they are cancelled, retried and held, and whatever was sent is not sent twice.
 
-use std::sync::Arc;
-
 use letterbox_common::{
     ids::RunId,
     states::{ActionState, ApprovalState, RunState},
 };
 use letterbox_database::Role;
 use letterbox_operator::{CancelOutcome, RunDetail};
-use letterbox_tests::{EXPIRE, Peer, Received, Reply, Scene, eventually, post};
+use letterbox_tests::{EXPIRE, Peer, Reply, Scene, post};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
-
-/// A script whose first answer, 200, comes when the gate is opened.
-fn gated() -> (
-    Arc<Semaphore>,
-    impl Fn(&Received, usize) -> Reply + Send + Sync + 'static,
-) {
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let script = move |_: &Received, before| match before {
-        0 => Reply::When(held.clone(), 200),
-        _ => Reply::Status(200),
-    };
-    (gate, script)
-}
 
 fn states(run: &RunDetail) -> Vec<ActionState> {
     run.actions.iter().map(|action| action.state).collect()
@@ -33,15 +16,10 @@ fn states(run: &RunDetail) -> Vec<ActionState> {
 /// Nobody has the run: it is over at once, and nothing of it is left to be woken.
 #[tokio::test]
 async fn a_waiting_run_is_cancelled_at_once() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let world = &scene.world;
     let approval = scene.ask().await;
-    eventually("nobody has it", async || {
-        let leased = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
-        world.count(leased).await == 0
-    })
-    .await;
+    world.await_idle().await;
     let id = scene.the_run().await.row.run_id;
     let cancelled = world.order(format!("run cancel {id} --reason wrong"));
     assert_eq!(cancelled["outcome"], "cancelled");
@@ -52,7 +30,9 @@ async fn a_waiting_run_is_cancelled_at_once() {
     assert_eq!(states(&run), [ActionState::Cancelled]);
     let question = run.actions[0].approval.as_ref().unwrap();
     assert_eq!(question.state, ApprovalState::Expired);
-    assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
+    world
+        .assert_count("SELECT count(*) FROM active_runs", 0)
+        .await;
     let operator = world.operator().await;
     let late = operator.approve(approval.approval_id, scene.form.owner);
     assert!(late.await.is_err(), "the question is closed");
@@ -64,8 +44,7 @@ async fn a_waiting_run_is_cancelled_at_once() {
 /// A worker has the run: what it has begun is recorded, and nothing more is begun.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_in_hand_is_cancelled_after_its_action() {
-    let (gate, script) = gated();
-    let peer = Peer::start(script).await;
+    let (peer, gate) = Peer::gated_at_first(200).await;
     let scene = Scene::new(&peer, json!([post("first"), post("second")])).await;
     scene.form.assert_accepts("k").await;
     peer.await_received(1).await;
@@ -82,17 +61,16 @@ async fn a_run_in_hand_is_cancelled_after_its_action() {
         "what was sent is known"
     );
     assert_eq!(peer.received().len(), 1);
-    assert_eq!(
-        scene.world.count("SELECT count(*) FROM active_runs").await,
-        0
-    );
+    scene
+        .world
+        .assert_count("SELECT count(*) FROM active_runs", 0)
+        .await;
 }
 
 /// The worker that has the run dies: whoever takes it next cancels it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_workers_run_is_cancelled_by_the_next() {
-    let (_gate, script) = gated();
-    let peer = Peer::start(script).await;
+    let (peer, _gate) = Peer::gated_at_first(200).await;
     let mut scene = Scene::new(&peer, json!([post("send")])).await;
     scene.form.assert_accepts("k").await;
     peer.await_received(1).await;
@@ -101,7 +79,7 @@ async fn a_dead_workers_run_is_cancelled_by_the_next() {
     let outcome = operator.cancel_run(id).await.unwrap();
     assert_eq!(outcome, CancelOutcome::Requested);
     scene.worker.kill().await;
-    scene.world.database.batch_execute(EXPIRE).await.unwrap();
+    scene.world.change(EXPIRE).await;
     let _heir = scene.world.worker().await;
     scene.world.await_state("cancelled", 1).await;
     let run = scene.the_run().await;
@@ -125,7 +103,7 @@ async fn a_run_between_attempts_is_cancelled_and_retried() {
     let world = &scene.world;
     scene.form.assert_accepts("k").await;
     let retrying = "SELECT count(*) FROM run_actions WHERE state = 'retrying'";
-    eventually("retrying", async || world.count(retrying).await == 1).await;
+    world.await_count("retrying", retrying, 1).await;
     let id = scene.the_run().await.row.run_id;
     let operator = world.operator().await;
     operator.cancel_run(id).await.unwrap();
@@ -134,13 +112,9 @@ async fn a_run_between_attempts_is_cancelled_and_retried() {
     assert_eq!(states(&run), [ActionState::Cancelled]);
     operator.retry_run(id).await.unwrap();
     world.await_state("succeeded", 1).await;
-    let received = peer.await_received(2).await;
-    let key = |request: &Received| request.header("idempotency-key").map(str::to_owned);
-    assert_eq!(
-        key(&received[0]),
-        key(&received[1]),
-        "a 503 does not say what was done"
-    );
+    peer.await_received(2).await;
+    let keys = peer.keys();
+    assert_eq!(keys[0], keys[1], "a 503 does not say what was done");
     let run = scene.the_run().await;
     assert_eq!((run.row.failure, run.actions[0].attempts), (None, 1));
 }
@@ -162,11 +136,9 @@ async fn a_failed_run_goes_on_where_it_failed() {
     assert_eq!(retried["run_id"], id.to_string());
     scene.world.await_state("succeeded", 1).await;
     let received = peer.await_received(4).await;
-    let targets: Vec<_> = received.iter().map(|one| one.target.as_str()).collect();
-    assert_eq!(targets, ["/first", "/second", "/second", "/third"]);
+    assert_eq!(peer.targets(), ["/first", "/second", "/second", "/third"]);
     assert_eq!(received[1].body, received[2].body);
-    let key = |request: &Received| request.header("idempotency-key").map(str::to_owned);
-    assert_ne!(key(&received[1]), key(&received[2]));
+    assert_ne!(peer.keys()[1], peer.keys()[2]);
     assert_eq!(
         scene.world.refusal(format!("run retry {id}")).1,
         "letterbox: only a run that failed, was denied or was cancelled can be retried\n"
@@ -208,11 +180,8 @@ async fn what_may_have_been_done_keeps_its_key() {
     world.await_state("failed", 1).await;
     operator.retry_run(id).await.unwrap();
     world.await_state("succeeded", 1).await;
-    let received = peer.await_received(4).await;
-    let keys: Vec<_> = received
-        .iter()
-        .map(|one| one.header("idempotency-key").unwrap())
-        .collect();
+    peer.await_received(4).await;
+    let keys = peer.keys();
     assert!(
         keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3],
         "{keys:?}"
@@ -230,13 +199,11 @@ async fn a_retried_action_is_asked_about_again() {
     .await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     form.assert_accepts("k").await;
     let operator = world.operator().await;
     let approval = scene.the_approval().await.approval_id;
-    operator.deny(approval, form.owner).await.unwrap();
+    world.deny(approval, form.owner).await;
     world.await_state("denied", 1).await;
     let id = scene.the_run().await.row.run_id;
     operator.retry_run(id).await.unwrap();
@@ -245,30 +212,17 @@ async fn a_retried_action_is_asked_about_again() {
     assert_eq!(approval.decided_by, None);
     let refused = operator.approve(former, form.owner).await;
     assert!(refused.is_err(), "by the id of the former question");
-    operator
-        .approve(approval.approval_id, form.owner)
-        .await
-        .unwrap();
+    world.approve(approval.approval_id, form.owner).await;
     world.await_state("failed", 1).await;
 
-    let accounts = operator.accounts(form.workspace).await.unwrap();
-    operator
-        .disconnect_account(accounts[0].account_id)
-        .await
-        .unwrap();
     let other = Peer::start(|_, _| Reply::Status(200)).await;
-    world
-        .connect(form.workspace, form.owner, "crm", &other.url)
-        .await;
+    world.replace_account(form, &other.url).await;
     operator.retry_run(id).await.unwrap();
     let approval = scene.the_approval().await;
     let url = approval.request.as_ref().unwrap()["url"].clone();
     assert_eq!(url, format!("{}/send", other.url));
     assert_eq!(other.received().len(), 0);
-    operator
-        .approve(approval.approval_id, form.owner)
-        .await
-        .unwrap();
+    world.approve(approval.approval_id, form.owner).await;
     world.await_state("succeeded", 1).await;
     assert_eq!((peer.received().len(), other.received().len()), (1, 1));
 
@@ -284,35 +238,20 @@ async fn a_retried_action_is_asked_about_again() {
 /// does not let another request be sent.
 #[tokio::test]
 async fn what_is_approved_is_what_was_shown() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     let shown = scene.ask().await;
     let operator = world.operator().await;
-    eventually("no worker has it", async || {
-        let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
-        world.count(taken).await == 0
-    })
-    .await;
+    world.await_idle().await;
     operator.cancel_run(shown.run_id).await.unwrap();
-    let accounts = operator.accounts(form.workspace).await.unwrap();
-    operator
-        .disconnect_account(accounts[0].account_id)
-        .await
-        .unwrap();
     let other = Peer::start(|_, _| Reply::Status(200)).await;
-    world
-        .connect(form.workspace, form.owner, "crm", &other.url)
-        .await;
+    world.replace_account(form, &other.url).await;
     operator.retry_run(shown.run_id).await.unwrap();
     let asked = scene.the_approval().await;
     assert_ne!(asked.request, shown.request);
     let approving = operator.approve(shown.approval_id, form.owner).await;
     assert!(approving.is_err(), "another request is asked about now");
-    operator
-        .approve(asked.approval_id, form.owner)
-        .await
-        .unwrap();
+    world.approve(asked.approval_id, form.owner).await;
     world.await_state("succeeded", 1).await;
     assert_eq!((peer.received().len(), other.received().len()), (0, 1));
 }
@@ -324,14 +263,11 @@ async fn an_approval_does_not_cover_what_is_made_anew() {
     let peer = Peer::start(|_, before| Reply::Status(if before == 0 { 400 } else { 200 })).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    scene
-        .set_policy(json!({"rules": [], "default": "approve"}))
-        .await;
+    scene.decide("approve").await;
     form.assert_accepts("k").await;
     let operator = world.operator().await;
     let first = scene.the_approval().await;
-    let approving = operator.approve(first.approval_id, form.owner);
-    approving.await.unwrap();
+    world.approve(first.approval_id, form.owner).await;
     world.await_state("failed", 1).await;
     let sessions = [
         world.session(Role::Operator).await,
@@ -350,8 +286,7 @@ async fn an_approval_does_not_cover_what_is_made_anew() {
     assert_ne!(second.approval_id, first.approval_id);
     assert_eq!((second.request, second.decided_by), (first.request, None));
     assert_eq!(peer.received().len(), 1);
-    let approving = operator.approve(second.approval_id, form.owner);
-    approving.await.unwrap();
+    world.approve(second.approval_id, form.owner).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 2);
 }
@@ -377,7 +312,9 @@ async fn a_filter_says_which_and_yes_does_it() {
     let shown = world.order(format!("run retry {which}"));
     assert_eq!(shown["would_be"], "retried");
     assert_eq!(shown["runs"].as_array().unwrap().len(), 3);
-    assert_eq!(world.count("SELECT count(*) FROM active_runs").await, 0);
+    world
+        .assert_count("SELECT count(*) FROM active_runs", 0)
+        .await;
     let none = world.order(format!(
         "run retry --workspace {workspace} --failure nothing --yes"
     ));
@@ -419,7 +356,7 @@ async fn a_filter_says_which_and_yes_does_it() {
         .unwrap();
     let later = "SELECT count(*) FROM active_runs
         WHERE due_at BETWEEN now() + interval '59 minutes' AND now() + interval '61 minutes'";
-    assert_eq!(world.count(later).await, 2);
+    world.assert_count(later, 2).await;
     operator.cancel_runs(workspace, &cancelled).await.unwrap();
     let over = format!("run cancel --workspace {workspace} --state failed --yes");
     assert_eq!(
@@ -435,8 +372,7 @@ async fn a_filter_says_which_and_yes_does_it() {
 /// others go on. Released, everything goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_held_waits() {
-    let (gate, script) = gated();
-    let peer = Peer::start(script).await;
+    let (peer, gate) = Peer::gated_at_first(200).await;
     let scene = Scene::new(&peer, json!([post("first"), post("second")])).await;
     let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("in hand").await;
@@ -450,7 +386,7 @@ async fn what_is_held_waits() {
     gate.add_permits(1);
     form.assert_accepts("new").await;
     let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    eventually("both wait", async || world.count(ready).await == 2).await;
+    world.await_count("both wait", ready, 2).await;
     assert_eq!(
         peer.received().len(),
         1,
@@ -466,9 +402,9 @@ async fn what_is_held_waits() {
 
     assert!(operator.hold(None).await.unwrap());
     other.assert_accepts("held too").await;
-    eventually("all wait", async || world.count(ready).await == 3).await;
+    world.await_count("all wait", ready, 3).await;
     assert!(operator.release(Some(form.workspace)).await.unwrap());
-    assert_eq!(world.count(ready).await, 3, "all are held");
+    world.assert_count(ready, 3).await; // all are held
     assert!(operator.release(None).await.unwrap());
     assert!(!operator.release(None).await.unwrap());
     world.await_state("succeeded", 4).await;
@@ -478,8 +414,7 @@ async fn what_is_held_waits() {
 /// A question expires while its workspace is held: it is open again when that is released.
 #[tokio::test]
 async fn no_question_expires_while_it_is_held() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     let approval = scene.ask().await.approval_id;
     let operator = world.operator().await;
@@ -490,12 +425,12 @@ async fn no_question_expires_while_it_is_held() {
         UPDATE approvals SET created_at = created_at - interval '1 hour',
             expires_at = clock_timestamp() - interval '1 second';
         UPDATE active_runs SET due_at = clock_timestamp()";
-    world.database.batch_execute(an_hour).await.unwrap();
+    world.change(an_hour).await;
     let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    eventually("it waits", async || world.count(ready).await == 1).await;
+    world.await_count("it waits", ready, 1).await;
     // It is open: who must answer sees it, and may.
     assert_eq!(world.waiting(form.workspace).await.len(), 1);
-    operator.approve(approval, form.owner).await.unwrap();
+    world.approve(approval, form.owner).await;
     operator.release(Some(form.workspace)).await.unwrap();
     world.await_state("succeeded", 1).await;
 }
@@ -503,8 +438,7 @@ async fn no_question_expires_while_it_is_held() {
 /// Of two holds that overlap, the time that both have taken counts once.
 #[tokio::test]
 async fn two_holds_take_no_time_twice() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
     scene.ask().await;
     let operator = world.operator().await;
@@ -518,10 +452,10 @@ async fn two_holds_take_no_time_twice() {
         UPDATE all_workspaces SET held_at = held_at - interval '4 hours';
         UPDATE approvals SET created_at = created_at - interval '11 hours',
             expires_at = expires_at - interval '10 hours'";
-    world.database.batch_execute(hours).await.unwrap();
+    world.change(hours).await;
     let before = world.count(left).await;
     operator.release(Some(workspace)).await.unwrap();
-    assert_eq!(world.count(left).await, before, "all are held still");
+    world.assert_count(left, before).await; // all are held still
     operator.release(None).await.unwrap();
-    assert_eq!(world.count(left).await, before);
+    world.assert_count(left, before).await;
 }

@@ -55,8 +55,8 @@ async fn an_allowance_is_exact_under_concurrency() {
         "one can't tell the refused"
     );
     world.await_runs(50).await;
-    assert_eq!(world.count(STARTED).await, 10);
-    assert_eq!(world.count(EXHAUSTED).await, 40);
+    world.assert_count(STARTED, 10).await;
+    world.assert_count(EXHAUSTED, 40).await;
     let allowance = operator.allowance(first.workspace).await.unwrap();
     assert_eq!((allowance.run_allowance, allowance.started), (Some(10), 10));
 
@@ -69,18 +69,17 @@ async fn an_allowance_is_exact_under_concurrency() {
         forms[2].assert_accepts(&n.to_string()).await;
     }
     world.await_runs(52).await;
-    assert_eq!(world.count(STARTED).await, 11);
+    world.assert_count(STARTED, 11).await;
     operator.set_allowance(first.workspace, None).await.unwrap();
     forms[2].assert_accepts("free").await;
     world.await_runs(53).await;
-    assert_eq!(world.count(STARTED).await, 12);
+    world.assert_count(STARTED, 12).await;
 }
 
 /// Between the acceptance and the worker the world may change.
 #[tokio::test]
 async fn a_run_is_refused_by_the_state_when_it_would_start() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let operator = world.operator().await;
     let cases = [
         "removed",
@@ -97,46 +96,24 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
         let form = world.form(&gateway).await;
         form.assert_accepts(case).await;
         match case {
-            "removed" => drop(
-                operator
-                    .remove_member(form.workspace, form.owner)
+            "removed" => world.remove_member(form.workspace, form.owner).await,
+            "viewer" => {
+                world
+                    .set_role(form.workspace, form.owner, MemberRole::Viewer)
                     .await
-                    .unwrap(),
-            ),
-            "viewer" => drop(
-                operator
-                    .set_member(form.workspace, form.owner, MemberRole::Viewer, false)
-                    .await
-                    .unwrap(),
-            ),
+            }
             "deactivated" => drop(
                 operator
                     .set_member(form.workspace, form.owner, MemberRole::Owner, true)
                     .await
                     .unwrap(),
             ),
-            "deleted" => drop(
-                operator
-                    .move_workflow(form.workflow, Move::Delete)
-                    .await
-                    .unwrap(),
-            ),
+            "deleted" => world.move_workflow(form.workflow, Move::Delete).await,
             "deleted and removed" => {
-                operator
-                    .move_workflow(form.workflow, Move::Delete)
-                    .await
-                    .unwrap();
-                operator
-                    .remove_member(form.workspace, form.owner)
-                    .await
-                    .unwrap();
+                world.move_workflow(form.workflow, Move::Delete).await;
+                world.remove_member(form.workspace, form.owner).await;
             }
-            "paused" => drop(
-                operator
-                    .move_workflow(form.workflow, Move::Pause)
-                    .await
-                    .unwrap(),
-            ),
+            "paused" => world.move_workflow(form.workflow, Move::Pause).await,
             "redeployed" => drop(
                 operator
                     .deploy(form.workflow, Some(DEFINITION))
@@ -198,17 +175,15 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
         .await
         .unwrap()[0];
     let number = "SELECT number::bigint FROM releases WHERE release_id = ";
-    assert_eq!(
-        world.count(&format!("{number}'{}'", run.release_id)).await,
-        1
-    );
+    world
+        .assert_count(&format!("{number}'{}'", run.release_id), 1)
+        .await;
 }
 
 /// A worker dies with what it has fetched: another one records it, once.
 #[tokio::test]
 async fn a_killed_workers_submissions_are_recorded_once() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     for n in 0..20 {
         form.assert_accepts(&n.to_string()).await;
@@ -224,8 +199,7 @@ async fn a_killed_workers_submissions_are_recorded_once() {
     holder.batch_execute("COMMIT").await.unwrap();
     let _worker = world.worker().await;
     world.await_runs(20).await;
-    assert_eq!(
-        world.count("SELECT started::bigint FROM run_usage").await,
-        20
-    );
+    world
+        .assert_count("SELECT started::bigint FROM run_usage", 20)
+        .await;
 }

@@ -301,21 +301,13 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
             SELECT FROM pg_index i JOIN pg_attribute a
                 ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
             WHERE i.indrelid = c.oid AND i.indisunique AND a.attname = 'workspace_id')";
-    assert_eq!(
-        world.count(keyless).await,
-        0,
-        "a table without workspace_id at the head of its key"
-    );
+    world.assert_count(keyless, 0).await; // a table without workspace_id at the head of its key
     let crossing = "
         SELECT count(*) FROM pg_constraint k JOIN pg_class target ON target.oid = k.confrelid
         WHERE k.contype = 'f' AND target.relname NOT IN ('users', 'issuers') AND NOT EXISTS (
             SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND
                 a.attnum = ANY (k.conkey) AND a.attname = 'workspace_id')";
-    assert_eq!(
-        world.count(crossing).await,
-        0,
-        "a foreign key that could point into another workspace"
-    );
+    world.assert_count(crossing, 0).await; // a foreign key that could point into another workspace
     let unexplained = "
         SELECT count(*) FROM pg_class c JOIN pg_namespace
             n ON n.oid = relnamespace AND nspname = 'public'
@@ -325,11 +317,8 @@ async fn every_tenant_table_is_keyed_by_workspace_and_everything_is_explained() 
           AND (obj_description(c.oid) IS NULL OR col_description(c.oid, a.attnum) IS NULL
               AND attname !~ '(_id|_at)$' AND attname <> ALL ('{branch, decision, error, failure,
                   half, issuer, key_low, name, reason, type}'))";
-    assert_eq!(
-        world.count(unexplained).await,
-        0,
-        "a table without a comment, or a column whose name does not say what it is"
-    );
+    // A table without a comment, or a column whose name does not say what it is.
+    world.assert_count(unexplained, 0).await;
     assert!(
         world
             .count("SELECT count(*) FROM pg_class WHERE relname = 'signals'")

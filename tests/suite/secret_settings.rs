@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use letterbox_tests::{World, binary, command_file, eventually};
+use letterbox_tests::{World, binary, command_file};
 
 #[tokio::test]
 async fn secrets_come_from_files_as_well() {
@@ -104,10 +104,7 @@ async fn what_others_could_see_is_warned_of() {
     ];
     for (settings, warns) in [(far.as_slice(), true), (&verified, false), (&[], false)] {
         let gateway = world.start("letterbox-gateway", settings);
-        eventually("it has started", async || {
-            gateway.log().contains("listening")
-        })
-        .await;
+        gateway.await_log("listening").await;
         let log = gateway.log();
         assert_eq!(log.contains("server is not verified"), warns, "{log}");
         assert_eq!(log.contains("in clear text to another"), warns, "{log}");

@@ -6,8 +6,7 @@ use letterbox_tests::World;
 
 #[tokio::test]
 async fn native_signals_keep_every_member_exactly() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let bodies = [
         r#"{"type":"proposal.won","entity":"Acme","sourceTool":"crm",
@@ -84,8 +83,7 @@ async fn native_signals_keep_every_member_exactly() {
 /// What a body says of workspaces is only text.
 #[tokio::test]
 async fn nothing_in_a_body_leads_to_another_workspace() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let (webhook, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let body = format!(
         r#"{{"orgId":"{0}","workspace_id":"{0}","webhookId":"{1}"}}"#,

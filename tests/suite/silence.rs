@@ -170,8 +170,7 @@ async fn nobody_learns_which_webhooks_there_are() {
 /// Headers that only one scheme reads take no time where there is a webhook of it, however long.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_learns_the_scheme_of_a_webhook() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let usual = world.webhook(&gateway).await.address;
     let order = format!("webhook create --workspace {} --name T", usual.workspace);
     let made = world.order(format!("{order} --scheme svix"));
@@ -216,16 +215,12 @@ async fn closed_form(world: &World, gateway: &Process) -> Form {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_learns_which_form_tokens_there_were() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (paused, replaced) = (world.form(&gateway).await, world.form(&gateway).await);
     let operator = world.operator().await;
     let pausing = operator.move_workflow(paused.workflow, Move::Pause);
     pausing.await.unwrap();
-    operator
-        .create_form_link(replaced.workflow, Default::default())
-        .await
-        .unwrap();
+    world.relink(&replaced).await;
     let closed = closed_form(&world, &gateway).await;
 
     let read = |token: &str| -> Box<dyn Fn(usize) -> String + Send + Sync> {
@@ -254,8 +249,7 @@ async fn nobody_learns_which_form_tokens_there_were() {
 /// Whoever sends many wrong signatures is looked up apart from others, and answered alike.
 #[tokio::test]
 async fn a_flood_of_wrong_signatures_is_looked_up_apart() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let wrong = async |client: &str| {
         let request = letterbox_tests::http_client()

@@ -55,7 +55,7 @@ async fn one_look_shows_what_is_late() {
     world.order(format!("workspace hold {}", form.workspace));
     form.assert_accepts("b").await;
     let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    eventually("it waits", async || world.count(ready).await == 1).await;
+    world.await_count("it waits", ready, 1).await;
     let long_ago = "UPDATE active_runs SET due_at = now() - interval '2 hours'";
     world.database.execute(long_ago, &[]).await.unwrap();
     let (code, held) = status(&world);
@@ -203,13 +203,12 @@ async fn an_account_that_is_down_is_seen() {
 /// alive: all commands tell it, with what mends it, and what else the server says in its words.
 #[tokio::test]
 async fn a_database_that_refuses_writes_is_named() {
-    let world = World::new().await;
-    let (_gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, _gateway, _worker) = World::with_both().await;
     eventually("all is well", async || status(&world).0 == 0).await;
     let name = world.database_url.rsplit('/').next().unwrap();
     let setting = async |order: &str| {
         let order = format!("ALTER DATABASE {name} {order}");
-        world.database.batch_execute(&order).await.unwrap();
+        world.change(&order).await;
     };
     setting("SET default_transaction_read_only = on").await;
     let (code, told) = status(&world);

@@ -1,15 +1,13 @@
 //! What a process loads it checks: rows that people may write hold what no program would store, and
 //! answers are larger than they look. The run that is concerned fails; nobody else notices.
 
-use letterbox_database::Role;
-use letterbox_operator::Operator;
 use letterbox_tests::{Form, Peer, Process, Received, Reply, Scene, World, definition_with, post};
 use serde_json::{Value, json};
 
 /// Stores something as no program would.
 async fn store(world: &World, statement: String) {
     let order = format!("SET session_replication_role = replica; {statement}; RESET ALL");
-    world.database.batch_execute(&order).await.unwrap();
+    world.change(&order).await;
 }
 
 /// Expressions that a deploy refuses, because they make much of little.
@@ -60,8 +58,7 @@ async fn a_release_that_no_deploy_would_take_fails_its_runs() {
 /// with.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_that_could_not_be_connected_is_not_called() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     for (number, (change, told)) in [
         ("header_name = 'Host'", "reserved"),
@@ -131,8 +128,7 @@ fn peak(process: &Process) -> u64 {
 async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     const RUNS: usize = 12;
     let peer = Peer::start(answer).await;
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let plain = world.form(&gateway).await;
     let (workspace, owner) = (plain.workspace, plain.owner);
     world.connect(workspace, owner, "crm", &peer.url).await;
@@ -152,7 +148,7 @@ async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     };
     let over = "SELECT count(*) FROM runs WHERE finished_at IS NOT NULL";
     let all = 2 * RUNS as i64;
-    letterbox_tests::eventually("all are over", async || world.count(over).await == all).await;
+    world.await_count("all are over", over, all).await;
     let failure = world.run_of(lists).await.row.failure.unwrap();
     assert!(failure.contains("more than 50000 values"), "{failure}");
     assert_eq!(world.run_of(texts).await.row.failure, None);
@@ -176,8 +172,7 @@ async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
 /// orders by an id means one row.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_id_means_one_row() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let (world, mine) = (&scene.world, &scene.form);
     let webhook = world.webhook_in(&scene.gateway, mine.workspace).await;
     let account = "SELECT account_id FROM connected_accounts";
@@ -201,7 +196,7 @@ async fn an_id_means_one_row() {
             mine.workflow, other.owner
         ),
     ];
-    let desk = foreign_desk(world, other.owner).await;
+    let desk = world.desk_of(other.owner).await;
     for insert in &inserts {
         let refused = desk.batch_execute(insert).await.expect_err(insert);
         let told = refused.as_db_error().unwrap().message();
@@ -241,31 +236,10 @@ async fn an_id_means_one_row() {
     assert!(webhook.send("[]").await.is_first());
 }
 
-/// A session of the desk, in which a user is signed in and anything can be said.
-async fn foreign_desk(
-    world: &World,
-    user: letterbox_common::ids::UserId,
-) -> tokio_postgres::Client {
-    let link = world
-        .operator()
-        .await
-        .make_sign_in_link(user)
-        .await
-        .unwrap();
-    let browser = "192.0.2.7".into();
-    let session = Operator::begin_session(&world.desk(), &link.token, browser).await;
-    let hash = hex::encode(session.unwrap().unwrap().hash());
-    let desk = world.session(Role::Desk).await;
-    let naming = format!("SET letterbox.session = '{hash}'");
-    desk.batch_execute(&naming).await.unwrap();
-    desk
-}
-
 /// The stored secret of one webhook is damaged: the others' senders are told what they always are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_secret_is_the_trouble_of_its_webhook() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (damaged, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let stored = format!(
         "UPDATE webhooks SET secret_sealed = set_byte(secret_sealed,
@@ -284,22 +258,21 @@ async fn a_damaged_secret_is_the_trouble_of_its_webhook() {
 /// What a gateway knows of a webhook counts as long as it is so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_webhook_counts_from_the_next_delivery_on() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("[1]").await.is_first());
     let change = |change: &str| format!("UPDATE webhooks SET {change}");
     let narrowed = change("allow_from = '192.0.2.0/24'");
-    world.database.batch_execute(&narrowed).await.unwrap();
+    world.change(&narrowed).await;
     assert_eq!(webhook.send("[2]").await.status, 401);
     assert_eq!(webhook.send("[1]").await.status, 401, "a repeat, too");
     let widened = change("allow_from = '127.0.0.0/8', kept_headers = '{x-event}'");
-    world.database.batch_execute(&widened).await.unwrap();
+    world.change(&widened).await;
     assert!(webhook.send("[1]").await.is_duplicate());
     let with_header = webhook.request("[3]").header("X-Event", "made");
     assert_eq!(with_header.send().await.unwrap().status(), 202);
     let _worker = world.worker().await;
     world.await_signals(2).await;
     let kept = "SELECT count(*) FROM signals WHERE headers LIKE '%made%'";
-    assert_eq!(world.count(kept).await, 1);
+    world.assert_count(kept, 1).await;
 }

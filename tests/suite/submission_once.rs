@@ -10,14 +10,6 @@ use serde_json::json;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 const CLAIMED: &str = "SELECT count(*) FROM form_submissions";
 
-fn assert_accepted(answer: &Answer) {
-    assert_eq!(
-        (answer.status, answer.body.as_str()),
-        (200, r#"{"status":"accepted"}"#),
-        "{answer:?}"
-    );
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_duplicates_are_all_accepted_and_run_once() {
     let world = World::new().await;
@@ -34,18 +26,20 @@ async fn concurrent_duplicates_are_all_accepted_and_run_once() {
             .await
         }
     });
-    join_all(duplicates).await.iter().for_each(assert_accepted);
+    join_all(duplicates)
+        .await
+        .iter()
+        .for_each(Answer::assert_accepted);
     let _worker = world.worker().await;
     world.await_runs(1).await;
-    assert_eq!(world.count(CLAIMED).await, 1);
+    world.assert_count(CLAIMED, 1).await;
     world.await_messages("letterbox.v1.forms", 0).await;
     assert_eq!(world.runs().await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_payload_under_a_used_key_is_counted_and_not_told() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
     let named = |name: &str| json!({"name": name, "email": "a@b", "terms": true});
     // The same, in another order and with more space.
@@ -55,7 +49,7 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
         form.token
     );
     let first = form.submit("key", &named("Ada")).await;
-    assert_accepted(&first);
+    first.assert_accepted();
     for answer in [
         form.submit("key", &named("Ada")).await,
         form.post(rearranged).await,
@@ -82,27 +76,22 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
 
     // Of a run that is erased no hash is left to compare with.
     let kept = "SELECT count(payload_hash) FROM form_submissions";
-    assert_eq!(world.count(kept).await, 1);
+    world.assert_count(kept, 1).await;
     eventually("over", async || {
         operator.erase_run(runs[0].run_id).await.is_ok()
     })
     .await;
-    assert_eq!(world.count(kept).await, 0);
+    world.assert_count(kept, 0).await;
 }
 
 #[tokio::test]
 async fn a_key_belongs_to_the_workflow_not_to_the_link() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
     form.assert_accepts("key").await;
     let operator = world.operator().await;
     operator.deploy(form.workflow, None).await.unwrap();
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
-    let fresh = form.with_token(link.token.expose());
+    let fresh = world.relink(&form).await;
     fresh.assert_accepts("key").await;
     world.await_runs(1).await;
     fresh.assert_accepts("Key").await;
@@ -128,11 +117,11 @@ async fn a_first_submission_that_failed_frees_its_key() {
     let form = world.form(&gateway).await;
     broker.stall();
     let answer = form.at(&failing).submit("key", &payload()).await;
-    assert_eq!(
-        (answer.status, answer.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        answer.is_refused(503, "temporarily_unavailable"),
+        "{answer:?}"
     );
-    assert_eq!(world.count(CLAIMED).await, 1);
+    world.assert_count(CLAIMED, 1).await;
     // Free, as soon as its lease has ended: the payload counts again, and a good one is recorded.
     eventually("free", async || {
         form.submit("key", &json!({})).await.status == 400
@@ -166,7 +155,7 @@ async fn a_concurrent_duplicate_waits_for_the_outcome() {
         tokio::spawn(async move { form.submit("key", &payload).await })
     };
     let first = send(payload());
-    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    world.await_count("claimed", CLAIMED, 1).await;
     let duplicates = [send(payload()), send(json!({"nonsense": 1}))];
     eventually("the duplicates have come", async || {
         gateway
@@ -177,9 +166,9 @@ async fn a_concurrent_duplicate_waits_for_the_outcome() {
     .await;
     assert!(!first.is_finished() && duplicates.iter().all(|one| !one.is_finished()));
     broker.pass();
-    assert_accepted(&first.await.unwrap());
+    first.await.unwrap().assert_accepted();
     for duplicate in duplicates {
-        assert_accepted(&duplicate.await.unwrap());
+        duplicate.await.unwrap().assert_accepted();
     }
     let _worker = world.worker().await;
     world.await_runs(1).await;
@@ -196,14 +185,13 @@ async fn a_submission_is_recorded_although_its_sender_hangs_up() {
         let form = form.clone();
         async move { form.submit("key", &payload()).await }
     });
-    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    world.await_count("claimed", CLAIMED, 1).await;
     sending.abort();
     assert!(sending.await.unwrap_err().is_cancelled());
     broker.pass();
-    eventually("settled", async || {
-        world.count("SELECT count(*) FROM open_batches").await == 0
-    })
-    .await;
+    world
+        .await_count("settled", "SELECT count(*) FROM open_batches", 0)
+        .await;
     form.assert_accepts("key").await;
     let _worker = world.worker().await;
     world.await_runs(1).await;
@@ -231,7 +219,7 @@ async fn a_killed_gateways_claim_is_taken_over() {
                 .is_ok()
         }
     });
-    eventually("claimed", async || world.count(CLAIMED).await == 1).await;
+    world.await_count("claimed", CLAIMED, 1).await;
     doomed.kill().await;
     assert!(!sending.await.unwrap());
     let heir = world.gateway().await;
@@ -245,15 +233,14 @@ async fn a_killed_gateways_claim_is_taken_over() {
     assert_ne!(taken_over, first);
     // What the first attempt said is not what is recorded, perhaps: nothing is compared with it.
     let compared = "SELECT count(payload_hash) FROM form_submissions";
-    assert_eq!(world.count(compared).await, 0);
+    world.assert_count(compared, 0).await;
     let _worker = world.worker().await;
     world.await_runs(1).await;
 }
 
 #[tokio::test]
 async fn a_repeated_message_changes_nothing() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     form.assert_accepts("key").await;
     let message = world.take_message("letterbox.v1.forms").await.unwrap();
@@ -273,10 +260,9 @@ async fn a_repeated_message_changes_nothing() {
     world.await_runs(1).await;
     world.await_messages("letterbox.v1.forms", 0).await;
     assert_eq!(world.runs().await, 1);
-    assert_eq!(
-        world.count("SELECT started::bigint FROM run_usage").await,
-        1
-    );
+    world
+        .assert_count("SELECT started::bigint FROM run_usage", 1)
+        .await;
 }
 
 /// A gateway dies after its claim: whoever tries again is told so at once, and waits only if the
@@ -316,9 +302,9 @@ async fn nobody_waits_for_a_dead_gateway() {
     for payload in [payload(), json!({})] {
         let asking = tokio::time::timeout(PATIENCE, form.submit("key", &payload));
         let answer = asking.await.expect("at once");
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (503, "temporarily_unavailable")
+        assert!(
+            answer.is_refused(503, "temporarily_unavailable"),
+            "{answer:?}"
         );
         let mut headers = answer.headers.iter();
         assert!(headers.any(|(name, _)| name == "retry-after"), "{answer:?}");

@@ -4,9 +4,13 @@ use std::{collections::HashSet, time::Duration};
 
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable};
-use letterbox_tests::{Peer, Process, Proxy, Reply, Servers, Webhook, World, eventually};
+use letterbox_tests::{
+    Answer, Peer, Process, Proxy, Reply, Servers, Webhook, World, assert_holds, eventually,
+};
 use serde_json::{Value, json};
 use tokio::{io::AsyncBufReadExt, time::sleep};
+
+use crate::schemes::webhook_of;
 
 /// A workspace with a webhook, and the command line with a broker.
 struct Subscriber {
@@ -18,8 +22,7 @@ struct Subscriber {
 
 impl Subscriber {
     async fn new() -> Self {
-        let world = World::new().await;
-        let gateway = world.gateway().await;
+        let (world, gateway) = World::with_gateway().await;
         let webhook = world.webhook(&gateway).await;
         let workspace = webhook.address.workspace.to_string();
         Self {
@@ -28,6 +31,12 @@ impl Subscriber {
             webhook,
             workspace,
         }
+    }
+
+    async fn with_worker() -> (Self, Process) {
+        let it = Self::new().await;
+        let worker = it.world.worker().await;
+        (it, worker)
     }
 
     fn settings(&self) -> [(&str, &str); 2] {
@@ -56,13 +65,19 @@ impl Subscriber {
         self.order("subscriptions", "")[0].clone()
     }
 
+    /// Waits until it is told why the subscription is not served.
+    async fn await_failure(&self, why: &str) {
+        eventually(why, async || {
+            let failure = self.subscription()["failure"].clone();
+            failure.as_str().is_some_and(|text| text.contains(why))
+        })
+        .await;
+    }
+
     /// Waits until no transaction, of another test either, could still come before what is stored.
     async fn await_settled(&self) {
         let unsettled = "SELECT count(*) FROM signals WHERE position >= settled_position()";
-        eventually("all is settled", async || {
-            self.world.count(unsettled).await == 0
-        })
-        .await;
+        self.world.await_count("all is settled", unsettled, 0).await;
     }
 
     async fn signal_ids(&self) -> HashSet<String> {
@@ -126,8 +141,7 @@ const WON: &str = r#"{"type":"proposal.won","entity":"Acme","sourceTool":"crm",
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     let other = it.world.webhook(&it.gateway).await;
     it.webhook.send("[\"before\"]").await;
     it.world.await_signals(1).await;
@@ -188,16 +202,15 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     assert_eq!(again["published"], 1);
     assert!(it.refusal("subscribe", "--queue won").contains("already"));
     for name in ["amq.mine", "letterbox.v1.webhooks", "with space"] {
-        let command = [
-            "signal",
-            "subscribe",
-            "--workspace",
-            &it.workspace,
-            "--queue",
-            name,
-        ];
         let refused = std::process::Command::new(letterbox_tests::binary("letterbox"))
-            .args(command)
+            .args([
+                "signal",
+                "subscribe",
+                "--workspace",
+                &it.workspace,
+                "--queue",
+                name,
+            ])
             .env_clear()
             .env("DATABASE_URL", &it.world.database_url)
             .env("AMQP_URL", &it.world.amqp_url)
@@ -220,32 +233,19 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
 /// Kept headers are tables of their own, and the signed ones are told from the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn kept_headers_go_with_the_message() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
-    let command = format!(
+    let (it, _worker) = Subscriber::with_worker().await;
+    let created = it.world.order(format!(
         "webhook create --workspace {} --name g --keep-header x-topic",
         it.workspace
-    );
-    let created = it.world.order(command);
-    let url = it.gateway.public_url()
-        + url::Url::parse(created["url"].as_str().unwrap())
-            .unwrap()
-            .path();
+    ));
+    let webhook = webhook_of(&it.gateway, &created);
     it.order("subscribe", "--queue kept");
-    let secret = created["secret"].as_str().unwrap();
     let canary = uuid::Uuid::new_v4().simple().to_string();
     // Searched for in everything that the processes log.
     letterbox_tests::marks::mark(&canary);
-    let sending = it
-        .webhook
-        .http
-        .post(url)
-        .header("content-type", "application/json")
-        .header("x-service-signature", letterbox_tests::sign(secret, b"[1]"))
-        .header("x-topic", "orders")
-        .header("authorization", format!("Bearer {canary}"))
-        .body("[1]");
-    assert!(sending.send().await.unwrap().status().is_success());
+    let sending = webhook.request("[1]").header("x-topic", "orders");
+    let sending = sending.header("authorization", format!("Bearer {canary}"));
+    assert!(Answer::to(sending).await.is_first());
     it.world.await_messages("kept", 1).await;
     let message = it.world.take_message("kept").await.unwrap();
     assert!(!format!("{message:?}").contains(&canary));
@@ -274,8 +274,7 @@ async fn kept_headers_go_with_the_message() {
 /// A login of its own reads its queue, and neither reads, writes nor declares anything else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_reads_its_queue_and_nothing_else() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     let login = format!("reader-{}", it.workspace);
     let made = it.order("subscribe", &format!("--queue mine.own --login {login}"));
     it.order("subscribe", "--queue mineXown");
@@ -333,11 +332,8 @@ async fn a_login_reads_its_queue_and_nothing_else() {
     let there = it.refusal("subscribe", "--queue mine.own");
     assert!(there.contains("--existing"), "{there}");
     it.order("subscribe", "--queue mine.own --existing");
-    let (code, kept) = it
-        .world
-        .refusal(format!("workspace delete {} --name Test", it.workspace));
-    assert_eq!(code, 1);
-    assert!(kept.contains("mine.own"), "{kept}");
+    let deleting = format!("workspace delete {} --name Test", it.workspace);
+    it.world.assert_refused(deleting, "mine.own");
     it.order("unsubscribe", "--queue mine.own");
     it.order("unsubscribe", "--queue mineXown --delete-queue --yes");
     assert_eq!(it.order("subscriptions", ""), json!([]));
@@ -347,8 +343,7 @@ async fn a_login_reads_its_queue_and_nothing_else() {
 /// Who commits late is not left out, however much has been read meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_commits_are_not_left_out() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue late");
     it.webhook.send("[1]").await;
     it.world.await_messages("late", 1).await;
@@ -376,8 +371,7 @@ async fn late_commits_are_not_left_out() {
 /// Whoever can't store signals holds nobody up by a transaction that does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_transaction_of_a_person_holds_nobody_up() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue held");
     let (url, _) = it.world.login_in("letterbox_desk").await;
     let connecting = tokio_postgres::connect(&url, tokio_postgres::NoTls);
@@ -395,8 +389,7 @@ async fn an_open_transaction_of_a_person_holds_nobody_up() {
 /// Signals wait in the database before they fill the broker's disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_nobody_reads_gets_no_more() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue unread");
     let channel = it.world.broker().await.create_channel().await.unwrap();
     channel.confirm_select(Default::default()).await.unwrap();
@@ -411,11 +404,7 @@ async fn a_queue_that_nobody_reads_gets_no_more() {
         confirm.await.unwrap();
     }
     it.webhook.send("[1]").await;
-    eventually("it is seen that the queue is full", async || {
-        let failure = it.subscription()["failure"].clone();
-        failure.as_str().is_some_and(|text| text.contains("full"))
-    })
-    .await;
+    it.await_failure("full").await;
     let purging = channel.queue_purge("unread".into(), Default::default());
     purging.await.unwrap();
     it.world.await_messages("unread", 1).await;
@@ -445,11 +434,7 @@ async fn stall_for(pause: Duration) {
         it.webhook.send(format!("[{number}]")).await;
     }
     it.world.await_signals(60).await;
-    eventually("it is seen that the queue is full", async || {
-        let failure = it.subscription()["failure"].clone();
-        failure.as_str().is_some_and(|text| text.contains("full"))
-    })
-    .await;
+    it.await_failure("full").await;
     assert!(it.subscription()["lag_signals"].as_i64().unwrap() > 0);
     let shown = it.world.letterbox("status");
     let shown = String::from_utf8(shown.stdout).unwrap();
@@ -489,8 +474,7 @@ async fn stall_for(pause: Duration) {
 /// A queue that was deleted holds up nothing but itself, and is filled when it is there again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_is_gone_holds_up_only_itself() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue gone");
     it.order("subscribe", "--queue there");
     let channel = it.world.broker().await.create_channel().await.unwrap();
@@ -498,13 +482,7 @@ async fn a_queue_that_is_gone_holds_up_only_itself() {
     deleting.await.unwrap();
     it.webhook.send("[1]").await;
     it.world.await_messages("there", 1).await;
-    eventually("it is seen that the queue is gone", async || {
-        let failure = it.subscription()["failure"].clone();
-        failure
-            .as_str()
-            .is_some_and(|text| text.contains("no such queue"))
-    })
-    .await;
+    it.await_failure("no such queue").await;
     it.webhook.send("[2]").await;
     it.world.await_messages("there", 2).await;
     it.order("subscribe", "--queue gone");
@@ -513,8 +491,7 @@ async fn a_queue_that_is_gone_holds_up_only_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn subscriptions_are_paused_and_rewound() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue again");
     assert_eq!(it.order("pause", "--queue again")["changed"], true);
     assert_eq!(it.order("pause", "--queue again")["changed"], false);
@@ -555,8 +532,7 @@ async fn subscriptions_are_paused_and_rewound() {
 /// A successor is the same tool; a forgotten body is told, not left out.
 #[tokio::test(flavor = "multi_thread")]
 async fn successors_and_forgotten_bodies_come_too() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     let other = it
         .world
         .webhook_in(&it.gateway, it.webhook.address.workspace)
@@ -566,28 +542,14 @@ async fn successors_and_forgotten_bodies_come_too() {
     let replaced = it
         .world
         .order(format!("webhook replace {webhook} --overlap 1h"));
-    let path = url::Url::parse(replaced["url"].as_str().unwrap())
-        .unwrap()
-        .path()
-        .to_owned();
-    let secret = replaced["secret"].as_str().unwrap();
+    let successor = webhook_of(&it.gateway, &replaced);
     other.send("[\"other\"]").await;
     it.webhook.send("[1]").await;
-    let answer = it
-        .webhook
-        .http
-        .post(it.gateway.public_url() + &path)
-        .header("content-type", "application/json")
-        .header("x-service-signature", letterbox_tests::sign(secret, b"[2]"))
-        .body("[2]")
-        .send()
-        .await
-        .unwrap();
-    assert!(answer.status().is_success());
+    assert!(successor.send("[2]").await.is_first());
     it.world.await_messages("tool", 2).await;
     it.take_all("tool").await;
     let forgetting = "UPDATE signals SET body = NULL, headers = NULL";
-    it.world.database.batch_execute(forgetting).await.unwrap();
+    it.world.change(forgetting).await;
     it.order("rewind", "--queue tool --to 1h");
     it.world.await_messages("tool", 2).await;
     for message in it.take_all("tool").await {
@@ -600,8 +562,7 @@ async fn successors_and_forgotten_bodies_come_too() {
 /// As after a restore, an upgrade or a failover: transactions count anew, and positions go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_server_goes_on_where_the_former_ended() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue moved");
     it.webhook.send("[1]").await;
     it.world.await_messages("moved", 1).await;
@@ -613,11 +574,11 @@ async fn another_server_goes_on_where_the_former_ended() {
     let moving = "UPDATE signal_epoch SET server = 'another';
         UPDATE signals SET position = position + (1::bigint << 43);
         UPDATE subscriptions SET position = position + (1::bigint << 43)";
-    it.world.database.batch_execute(moving).await.unwrap();
+    it.world.change(moving).await;
     it.webhook.send("[2]").await;
     it.world.await_messages("moved", 2).await;
     let epoch = "SELECT epoch FROM signal_epoch";
-    assert_eq!(it.world.count(epoch).await, 1);
+    it.world.assert_count(epoch, 1).await;
     it.order("rewind", "--queue moved --to 1h");
     it.world.await_messages("moved", 4).await;
 }
@@ -672,8 +633,7 @@ async fn kill_workers(times: u32) {
 /// A developer's program gets signals as their tool has sent them, signed for its own secret.
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_are_forwarded_to_a_program_that_is_written() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     let peer = Peer::start(|_, seen| Reply::Status([200, 500][seen])).await;
     it.webhook.send("[\"first\"]").await;
     it.webhook.send(WON).await;
@@ -687,13 +647,10 @@ async fn signals_are_forwarded_to_a_program_that_is_written() {
     let output = it.world.letterbox(command);
     assert!(output.status.success(), "{output:?}");
     let told = String::from_utf8(output.stdout).unwrap();
-    let told: Vec<Value> = told
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let told = told.lines().map(|line| serde_json::from_str(line).unwrap());
+    let told: Vec<Value> = told.collect();
     assert_eq!(told[0]["status"], 200);
-    assert_eq!(told[1]["status"], 500);
-    assert_eq!(told[1]["kind"], "proposal.won");
+    assert_holds(&told[1], json!({"status": 500, "kind": "proposal.won"}));
     let received = peer.received();
     assert_eq!(received[1].body, WON);
     assert_eq!(
@@ -709,8 +666,7 @@ async fn signals_are_forwarded_to_a_program_that_is_written() {
 /// its connection, and acknowledges them.
 #[tokio::test(flavor = "multi_thread")]
 async fn consumers_in_three_languages_read_everything() {
-    let it = Subscriber::new().await;
-    let _worker = it.world.worker().await;
+    let (it, _worker) = Subscriber::with_worker().await;
     let rust = tokio::process::Command::new(letterbox_tests::binary("examples/consume"));
     let consumers = [
         Some(("rust", rust)),

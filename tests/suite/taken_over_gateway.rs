@@ -165,11 +165,7 @@ async fn redeployed_form(world: &World, gateway: &Process, peer: &Peer) -> (Form
     let operator = world.operator().await;
     let before = operator.workflow(form.workflow).await.unwrap();
     operator.deploy(form.workflow, None).await.unwrap();
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
-    let form = form.with_token(link.token.expose());
+    let form = world.relink(&form).await;
     (form, before.row.release_id.unwrap())
 }
 
@@ -240,8 +236,7 @@ async fn what_nobody_has_claimed_is_not_believed() {
 /// through the new link, and that attempt comes to nothing: what was accepted first is believed.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_release_that_was_claimed_for_is_believed() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     let operator = world.operator().await;
     let workflow = operator.workflow(form.workflow).await.unwrap();
@@ -250,15 +245,12 @@ async fn every_release_that_was_claimed_for_is_believed() {
     let run = RunId::generate();
     assert_eq!(intruder.claim_submission(&form, &form.token, run).await, 1);
     operator.deploy(form.workflow, None).await.unwrap();
-    let link = operator
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
+    let link = world.relink(&form).await;
     let over = "UPDATE open_batches SET lease_until = clock_timestamp()";
     world.database.execute(over, &[]).await.unwrap();
     let (high, low) = KeyHash::of_content(form.workflow.as_bytes(), b"key").halves();
     let sha256 = Sha256::digest(b"key").to_vec();
-    let token = Sha256::digest(link.token.expose()).to_vec();
+    let token = Sha256::digest(&link.token).to_vec();
     let take_over = "SELECT take_over_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid],
         ARRAY[$3::uuid], ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[9::bigint], 60)";
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
@@ -329,8 +321,7 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
 /// under nobody else's: a claim of one webhook makes no signal of another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_memory_is_that_of_its_webhook() {
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let (former, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let operator = world.operator().await;
     let keys: KeyRing = world.webhook_keys.parse().unwrap();
@@ -419,12 +410,7 @@ async fn claims_are_made_through_live_doors_only() {
         let claiming = intruder.claim_submission(&form, token, RunId::generate());
         assert_eq!(claiming.await, 0, "{token}");
     }
-    world
-        .operator()
-        .await
-        .delete_webhook(webhook.address.webhook)
-        .await
-        .unwrap();
+    world.delete_webhook(webhook.address.webhook).await;
     let claiming = intruder.claim_delivery(workspace, id, id, DeliveryId::generate(), "1");
     assert_eq!(claiming.await, 0, "deleted");
     let operator = world.operator().await;
@@ -432,14 +418,12 @@ async fn claims_are_made_through_live_doors_only() {
     pausing.await.unwrap();
     let claiming = intruder.claim_submission(&form, &form.token, RunId::generate());
     assert_eq!(claiming.await, 0, "paused");
-    assert_eq!(
-        world.count("SELECT count(*) FROM webhook_deliveries").await,
-        0
-    );
-    assert_eq!(
-        world.count("SELECT count(*) FROM form_submissions").await,
-        0
-    );
+    world
+        .assert_count("SELECT count(*) FROM webhook_deliveries", 0)
+        .await;
+    world
+        .assert_count("SELECT count(*) FROM form_submissions", 0)
+        .await;
 
     let fewer = "UPDATE work_queues SET queues = 0";
     let refused = intruder.database.batch_execute(fewer).await.unwrap_err();
@@ -502,8 +486,7 @@ async fn the_broker_lets_a_gateway_publish_and_nothing_else() {
 /// time to live, it is a dead letter like any other, and holds up nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn properties_of_a_message_bind_nobody() {
-    let world = World::new().await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let intruder = Intruder::of(&world).await;
     // Headers that fill a frame, send copies, or tell of a death that never was.
@@ -573,8 +556,7 @@ fn died_in_the_year_2100() -> AMQPValue {
 /// takes the broker a second or two to encode one for whoever reads it.
 #[tokio::test]
 async fn headers_within_headers_end_nobody() {
-    let world = World::new().await;
-    let (gateway, mut worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, mut worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let vhost = world.amqp_url.rsplit('/').next().unwrap();
     let dashboard = &Servers::shared().dashboard_url;
@@ -625,7 +607,7 @@ async fn what_was_spilled_stays_as_it_is() {
     }
     // Nothing that would harm who publishes it gets into an open batch.
     let open = "INSERT INTO open_batches (batch_id, lease_until) VALUES (7, now())";
-    world.database.batch_execute(open).await.unwrap();
+    world.change(open).await;
     for (key, entries, body) in [
         ("repeat('x', 300)", 1, "'x'"),
         ("'elsewhere'", 1, "'x'"),
@@ -640,12 +622,10 @@ async fn what_was_spilled_stays_as_it_is() {
         assert!(taken_over.batch_execute(&order).await.is_err(), "{order}");
     }
     world
-        .database
-        .batch_execute("DELETE FROM open_batches WHERE batch_id = 7")
-        .await
-        .unwrap();
+        .change("DELETE FROM open_batches WHERE batch_id = 7")
+        .await;
     let _worker = world.worker().await;
     world.await_signals(3).await;
     let left = "SELECT count(*) FROM open_batches";
-    eventually("published", async || world.count(left).await == 0).await;
+    world.await_count("published", left, 0).await;
 }

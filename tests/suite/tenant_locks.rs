@@ -33,8 +33,7 @@ async fn runs_of(world: &World, form: &Form, state: &str) -> i64 {
 /// Also when more of the locked tenant's entries wait than a worker may hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_webhook_holds_up_its_own_deliveries_only() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let _worker = world.worker_with(&[("LETTERBOX_PREFETCH", "8")]).await;
     let (locked, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let (its, others) = (locked.address, other.address);
@@ -67,8 +66,7 @@ async fn a_locked_webhook_holds_up_its_own_deliveries_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_workspace_holds_up_its_own_runs_only() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (peer, scene) = Scene::posting("send").await;
     let (world, locked) = (&scene.world, &scene.form);
     let other = world
         .acting_form(&scene.gateway, &peer.url, json!([post("send")]))
@@ -184,8 +182,7 @@ async fn bounded(world: &World, gateway: &Process) -> Form {
 /// Those who wait for it try again; nobody else waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_form_link_holds_up_its_own_submissions_only() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (locked, other) = (bounded(&world, &gateway).await, world.form(&gateway).await);
     let counted = bounded(&world, &gateway).await;
     let row = format!(
@@ -210,7 +207,7 @@ async fn a_locked_form_link_holds_up_its_own_submissions_only() {
         locked.assert_accepts(&format!("k{number}")).await;
     }
     let answers = "SELECT sum(answers)::bigint FROM form_links";
-    assert_eq!(world.count(answers).await, 14);
+    world.assert_count(answers, 14).await;
 }
 
 /// Everything that people of a workspace may lock, all at once: nothing that is done for all
@@ -273,7 +270,7 @@ async fn what_people_may_lock_stops_nothing_of_others() {
     }
     let due = "UPDATE grants SET renew_at = now(), client_secret_sealed = NULL,
         authorize_url = NULL";
-    world.database.batch_execute(due).await.unwrap();
+    world.change(due).await;
     let workspace = other.workspace;
     let is_done = async |what: &str, from: &str| {
         let counted = format!("SELECT count(*) FROM {from} AND workspace_id = '{workspace}'");
@@ -307,7 +304,7 @@ async fn what_people_may_lock_stops_nothing_of_others() {
     let aged = "SET session_replication_role = replica;
         UPDATE runs SET finished_at = finished_at - interval '9 days' WHERE workspace_id = ";
     let aged = format!("{aged} '{workspace}'; RESET ALL");
-    world.database.batch_execute(&aged).await.unwrap();
+    world.change(&aged).await;
     worker
         .query_one("SELECT forget('inputs', 1, 100)", &[])
         .await
@@ -324,8 +321,7 @@ async fn what_people_may_lock_stops_nothing_of_others() {
 /// What retention has left because it was locked, it comes back to.
 #[tokio::test(flavor = "multi_thread")]
 async fn retention_comes_back_to_what_was_locked() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let (_peer, scene) = Scene::posting("send").await;
     let world = &scene.world;
     for number in 0..3 {
         scene.form.assert_accepts(&format!("k{number}")).await;
@@ -333,7 +329,7 @@ async fn retention_comes_back_to_what_was_locked() {
     world.await_state("succeeded", 3).await;
     let aged = "SET session_replication_role = replica;
         UPDATE runs SET finished_at = finished_at - interval '9 days'; RESET ALL";
-    world.database.batch_execute(aged).await.unwrap();
+    world.change(aged).await;
     let first = "runs WHERE run_id = (SELECT run_id FROM runs ORDER BY finished_at LIMIT 1)";
     let lock = lock(world, first).await;
     let worker = world.session(Role::Worker).await;
@@ -343,9 +339,9 @@ async fn retention_comes_back_to_what_was_locked() {
     };
     let left = "SELECT count(*) FROM runs WHERE input IS NOT NULL";
     sweep().await;
-    assert_eq!(world.count(left).await, 1);
+    world.assert_count(left, 1).await;
     sweep().await;
-    assert_eq!(world.count(left).await, 1, "as long as it is locked");
+    world.assert_count(left, 1).await; // as long as it is locked
     drop(lock);
     eventually("the lock is gone", async || {
         sweep().await;

@@ -112,10 +112,7 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
         "letterbox-gateway",
         &[("AMQP_URL", &with_roots("other/ca.pem"))],
     );
-    letterbox_tests::eventually("refused", async || {
-        distrusting.log().contains("broker connection ended")
-    })
-    .await;
+    distrusting.await_log("broker connection ended").await;
     assert!(!distrusting.is_whole().await);
     std::fs::remove_dir_all(folder).unwrap();
 }

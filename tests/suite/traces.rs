@@ -1,6 +1,8 @@
 //! Traces: what became of one request, told to a collector where there is one.
 
-use letterbox_tests::{Peer, Process, Reply, World, eventually, http_client, payload, post};
+use letterbox_tests::{
+    Peer, Process, Reply, World, assert_holds, eventually, http_client, payload, post,
+};
 use serde_json::{Value, json};
 
 const STRANGERS: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -108,9 +110,9 @@ async fn one_trace_leads_from_the_form_to_the_account() {
     }
     let run = named(&spans, "letterbox-worker", "run").unwrap();
     let post = named(&spans, "letterbox-worker", "POST").unwrap();
-    assert_eq!(
-        (&run["traceId"], &run["parentSpanId"]),
-        (&first["traceId"], &first["spanId"])
+    assert_holds(
+        &run,
+        json!({"traceId": first["traceId"], "parentSpanId": first["spanId"]}),
     );
     assert_eq!(post["parentSpanId"], run["spanId"]);
     assert_eq!(
@@ -155,7 +157,9 @@ async fn what_nobody_follows_leaves_no_trace() {
             account.await_received(1).await[0].header("traceparent"),
             None
         );
-        assert_eq!(world.count("SELECT count(traceparent) FROM runs").await, 0);
+        world
+            .assert_count("SELECT count(traceparent) FROM runs", 0)
+            .await;
         // What is left is told at the end.
         stop(&mut gateway).await;
         stop(&mut worker).await;

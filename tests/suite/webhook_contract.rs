@@ -10,13 +10,12 @@ async fn post(webhook: &Webhook, signatures: &[&str], body: impl Into<reqwest::B
     for signature in signatures {
         request = request.header("x-service-signature", *signature);
     }
-    Answer::of(request.body(body).send().await.unwrap()).await
+    Answer::to(request.body(body)).await
 }
 
 #[tokio::test]
 async fn first_then_duplicate_and_other_webhooks_and_spellings_are_distinct() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let (one, two) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     assert!(one.send(r#"{"a":1}"#).await.is_first());
     assert!(one.send(r#"{"a":1}"#).await.is_duplicate());
@@ -28,8 +27,7 @@ async fn first_then_duplicate_and_other_webhooks_and_spellings_are_distinct() {
 
 #[tokio::test]
 async fn a_malformed_address_is_not_found() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let WebhookAddress {
         workspace,
@@ -84,8 +82,7 @@ async fn a_malformed_address_is_not_found() {
 
 #[tokio::test]
 async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (webhook, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let body = r#"{"a":1}"#;
     let right = sign(&webhook.secret, body.as_bytes());
@@ -94,12 +91,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
         deleted.send("0").await.is_first(),
         "it lived, and its secret is cached"
     );
-    world
-        .operator()
-        .await
-        .delete_webhook(deleted.address.webhook)
-        .await
-        .unwrap();
+    world.delete_webhook(deleted.address.webhook).await;
 
     let elsewhere = |workspace, id| {
         let address = WebhookAddress {
@@ -151,24 +143,17 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
     assert!(webhook.send("\"warm\"").await.is_first());
     answers.push(("warm", post(&webhook, &[&"0".repeat(64)], body).await));
     for (case, answer) in &answers {
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (401, "invalid_signature"),
-            "{case}"
-        );
+        assert!(answer.is_refused(401, "invalid_signature"), "{case}");
         assert_eq!(answer, &answers[0].1, "{case}");
     }
-    assert_eq!(
-        world.count("SELECT count(*) FROM webhook_deliveries").await,
-        2,
-        "refusals claim nothing"
-    );
+    world
+        .assert_count("SELECT count(*) FROM webhook_deliveries", 2)
+        .await; // refusals claim nothing
 }
 
 #[tokio::test]
 async fn size_is_exact_with_a_length_and_chunked() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let body = |length: usize, fill: char| {
         format!("\"{}\"", fill.to_string().repeat(length - 2)).into_bytes()
@@ -194,10 +179,7 @@ async fn size_is_exact_with_a_length_and_chunked() {
             post(&webhook, &[&signature], body(65_537, 'd')).await,
             chunked(body(65_537, 'd'), &signature).await,
         ] {
-            assert_eq!(
-                (answer.status, answer.code().as_str()),
-                (413, "payload_too_large")
-            );
+            assert!(answer.is_refused(413, "payload_too_large"), "{answer:?}");
         }
     }
     let huge = post(&webhook, &[], vec![b' '; 3_000_000]).await;
@@ -211,8 +193,7 @@ async fn size_is_exact_with_a_length_and_chunked() {
 
 #[tokio::test]
 async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let path = format!("/webhooks/incoming/{}", webhook.address);
     let body = "[1,2,3]";
@@ -239,8 +220,7 @@ async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends
 
 #[tokio::test]
 async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
-    let world = World::new().await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
     let good: Vec<Vec<u8>> = vec![
         b"null".to_vec(),
@@ -300,12 +280,8 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
         let request = request
             .header("x-service-signature", sign(&webhook.secret, b"7"))
             .body("7");
-        let answer = Answer::of(request.send().await.unwrap()).await;
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (400, "invalid_input"),
-            "{content_type}"
-        );
+        let answer = Answer::to(request).await;
+        assert!(answer.is_refused(400, "invalid_input"), "{content_type}");
     }
     world.await_signals(good.len() as i64).await;
     for body in &good {
@@ -326,8 +302,7 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
 
 #[tokio::test]
 async fn a_secret_that_does_not_open_is_our_fault_and_touches_no_other_webhook() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (broken, whole) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     // The sealed secret of one row, copied into another.
     let swap = "
@@ -340,9 +315,9 @@ async fn a_secret_that_does_not_open_is_our_fault_and_touches_no_other_webhook()
         .await
         .unwrap();
     let answer = broken.send("1").await;
-    assert_eq!(
-        (answer.status, answer.code().as_str()),
-        (503, "temporarily_unavailable")
+    assert!(
+        answer.is_refused(503, "temporarily_unavailable"),
+        "{answer:?}"
     );
     assert!(whole.send("1").await.is_first());
     assert!(gateway.metric("letterbox_unsealing_failures_total").await >= 1.0);

@@ -1,8 +1,6 @@
 //! What a worker does while something is wrong that will not pass by itself: one entry, one batch,
 //! one question does not stop the others.
 
-use std::sync::Arc;
-
 use letterbox_broker::{
     BatchBody, Message, Receipt, WebhookDelivery,
     topology::{DEAD_EXCHANGE, DEAD_LETTERS_QUEUE},
@@ -14,7 +12,6 @@ use letterbox_common::{
 use letterbox_database::Role;
 use letterbox_tests::{EXPIRE, Peer, PrivateBroker, Reply, Scene, World, eventually, post};
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 /// A message with so many deliveries of a webhook, each of a body of its own.
 fn deliveries(address: WebhookAddress, number: usize) -> Message {
@@ -82,14 +79,13 @@ async fn slow_signals(world: &World, seconds: &str) {
             'BEGIN PERFORM pg_sleep({seconds}); RETURN NEW; END';
         CREATE TRIGGER slow BEFORE INSERT ON signals FOR EACH ROW EXECUTE FUNCTION wait();"
     );
-    world.database.batch_execute(&slow).await.unwrap();
+    world.change(&slow).await;
 }
 
 /// A worker that always has something to do tries its held dead letters again all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_that_is_held_is_tried_again_under_load() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     let full = r#"{"pattern":"dead-letters$","definition":{"max-length":1,
         "overflow":"reject-publish"},"apply-to":"queues"}"#;
@@ -124,8 +120,7 @@ async fn a_dead_letter_that_is_held_is_tried_again_under_load() {
 /// What is too much for one statement is done in halves.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_takes_too_long_is_done_in_parts() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
     slow_signals(&world, "0.1").await;
     world.publish(deliveries(webhook.address, 60)).await;
@@ -153,16 +148,13 @@ async fn a_run_that_a_stopping_worker_could_not_read_goes_on() {
     let definitions = "BEGIN; LOCK TABLE releases IN ACCESS EXCLUSIVE MODE";
     locking.batch_execute(definitions).await.unwrap();
     let mut stopping = world.worker().await;
-    world.database.batch_execute(EXPIRE).await.unwrap();
-    let reading = "
-        SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    eventually("it reads", async || world.count(reading).await == 1).await;
+    world.change(EXPIRE).await;
+    eventually("it reads", async || world.locks_out().await).await;
     stopping.terminate();
     assert!(stopping.ended().await.success());
     locking.batch_execute("COMMIT").await.unwrap();
     let _last = world.worker().await;
-    world.database.batch_execute(EXPIRE).await.unwrap();
+    world.change(EXPIRE).await;
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 2);
 }
@@ -171,30 +163,21 @@ async fn a_run_that_a_stopping_worker_could_not_read_goes_on() {
 /// the question is open again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_was_withdrawn_can_be_asked_again() {
-    let gate = Arc::new(Semaphore::new(0));
-    let held = gate.clone();
-    let peer = Peer::start(move |_, before| match before {
-        0 => Reply::When(held.clone(), 503),
-        _ => Reply::Status(200),
-    })
-    .await;
+    let (peer, gate) = Peer::gated_at_first(503).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    let policy = |decision: &str| json!({"rules": [], "default": decision});
-    scene.set_policy(policy("approve")).await;
-    scene.form.assert_accepts("k").await;
-    let first = scene.the_approval().await;
-    scene.set_policy(policy("allow")).await;
-    let wake = "UPDATE active_runs SET due_at = clock_timestamp()";
-    scene.world.database.execute(wake, &[]).await.unwrap();
+    let first = scene.ask().await;
+    scene.decide("allow").await;
+    scene.world.change(EXPIRE).await;
     peer.await_received(1).await;
-    scene.set_policy(policy("approve")).await;
+    scene.decide("approve").await;
     gate.add_permits(1);
     scene.world.await_state("waiting_approval", 1).await;
     let second = scene.the_approval().await;
     assert_ne!(second.approval_id, first.approval_id, "a new question");
-    let operator = scene.world.operator().await;
-    let approving = operator.approve(second.approval_id, scene.form.owner);
-    approving.await.unwrap();
+    scene
+        .world
+        .approve(second.approval_id, scene.form.owner)
+        .await;
     scene.world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 2);
 }
@@ -202,8 +185,7 @@ async fn a_question_that_was_withdrawn_can_be_asked_again() {
 /// The database's clock is set back by an hour: nobody is refused for an hour.
 #[tokio::test]
 async fn hits_of_the_future_expire_like_those_of_now() {
-    let world = World::new().await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     for _ in 0..20 {
         assert_eq!(form.read().await.status, 200);

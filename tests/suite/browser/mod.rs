@@ -143,6 +143,17 @@ impl Browser {
         self.page.find(Locator::Id(&id)).await.unwrap()
     }
 
+    /// Ticks the box with this label.
+    pub async fn tick(&self, label: &str) {
+        self.field(label).await.click().await.unwrap();
+    }
+
+    /// What is in the field with this label.
+    pub async fn value(&self, label: &str) -> String {
+        let field = self.field(label).await;
+        field.prop("value").await.unwrap().unwrap()
+    }
+
     /// Types into the field with this label, instead of what stands there.
     pub async fn fill_in(&self, label: &str, text: &str) {
         let field = self.field(label).await;

@@ -225,7 +225,7 @@ impl super::Real for Real {
                      UPDATE active_runs SET due_at = clock_timestamp() WHERE run_id = '{id}'",
                     id = self.run.run
                 );
-                stage.world.database.batch_execute(&expire).await.unwrap();
+                stage.world.change(&expire).await;
                 Told::Nothing
             }
             Event::SetPolicy(policy) => {

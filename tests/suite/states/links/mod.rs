@@ -115,7 +115,7 @@ impl Real {
                 true
             }
             Event::Close => {
-                stage.world.database.batch_execute(CLOSE).await.unwrap();
+                stage.world.change(CLOSE).await;
                 true
             }
             Event::Read(link, at) => {

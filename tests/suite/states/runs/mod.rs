@@ -198,7 +198,7 @@ impl super::Real for Real {
             }
             Event::Expire => {
                 let expire = format!("{EXPIRE} WHERE run_id = '{}'", self.run.run);
-                stage.world.database.batch_execute(&expire).await.unwrap();
+                stage.world.change(&expire).await;
             }
             Event::Cancel => told = Told::Ordered(self.run.cancel(&stage.operator).await),
             Event::Retry => told = Told::Ordered(self.run.retry(&stage.operator).await),

@@ -69,7 +69,7 @@ impl Real {
             "UPDATE sessions SET created_at = created_at - interval '{age} hours',
                  seen_at = seen_at - interval '{unused} hours'"
         );
-        stage.world.database.batch_execute(&pass).await.unwrap();
+        stage.world.change(&pass).await;
     }
 
     async fn move_member(&self, operator: &Operator, user: usize, is_member: bool) {
@@ -125,7 +125,7 @@ impl super::Real for Real {
             }
             Event::ExpireLinks => {
                 let expire = "UPDATE sign_in_links SET expires_at = clock_timestamp()";
-                stage.world.database.batch_execute(expire).await.unwrap();
+                stage.world.change(expire).await;
             }
             Event::Look(session) => told = Told::Seen(self.look(&stage.desks[0], session).await),
             Event::End(session) => {
