@@ -111,7 +111,7 @@ async fn one_trace_leads_from_the_form_to_the_account() {
     let run = named(&spans, "letterbox-worker", "run").unwrap();
     let post = named(&spans, "letterbox-worker", "POST").unwrap();
     assert_holds(
-        &run,
+        run,
         json!({"traceId": first["traceId"], "parentSpanId": first["spanId"]}),
     );
     assert_eq!(post["parentSpanId"], run["spanId"]);

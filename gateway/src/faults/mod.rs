@@ -74,11 +74,7 @@ impl Faults {
             reason: fault.reason,
             request_id,
         };
-        let mut kept = self.shared.kept.lock();
-        let kept = kept
-            .as_deref_mut()
-            .unwrap_or_else(|poisoned| poisoned.get_mut());
-        kept.add(refused, fault.is_found);
+        self.shared.kept.lock().add(refused, fault.is_found);
         self.shared.has_some.notify_one();
     }
 }

@@ -74,12 +74,12 @@ impl Hand {
     }
 
     pub(super) fn free(&self) -> usize {
-        usize::from(self.0.places).saturating_sub(self.0.runs().len())
+        usize::from(self.0.places).saturating_sub(self.0.runs.lock().len())
     }
 
     /// The runs in hand, with the lanes that they count in.
     pub(super) fn runs(&self) -> HashMap<(WorkspaceId, RunId), Lane> {
-        let runs = self.0.runs();
+        let runs = self.0.runs.lock();
         runs.iter().map(|(key, (_, lane))| (*key, *lane)).collect()
     }
 
@@ -90,7 +90,7 @@ impl Hand {
             workspace: turn.workspace,
             account,
         };
-        self.0.runs().insert(key, (turn.token, lane));
+        self.0.runs.lock().insert(key, (turn.token, lane));
         Place {
             hand: self.clone(),
             key,
@@ -113,7 +113,7 @@ pub(in crate::executor) struct Place {
 impl Place {
     /// The run sends no further request before it is taken again: another one may call the account.
     pub(in crate::executor) fn calls_no_more(&self) {
-        if let Some((turn, lane)) = self.hand.0.runs().get_mut(&self.key)
+        if let Some((turn, lane)) = self.hand.0.runs.lock().get_mut(&self.key)
             && *turn == self.turn
         {
             lane.account = None;
@@ -129,7 +129,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut runs = self.hand.0.runs();
+        let mut runs = self.hand.0.runs.lock();
         if runs
             .get(&self.key)
             .is_some_and(|(turn, _)| *turn == self.turn)
