@@ -345,7 +345,7 @@ BEGIN
                  payload_hash)
         JOIN live_links l ON l.token_sha256 = n.token_sha256 AND l.workspace_id = n.workspace_id
         WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-            AND (NOT l.is_counted OR n.new_id = ANY (admitted))
+            AND (NOT l.is_counted OR l.form_link_id = ANY (counted) AND n.new_id = ANY (admitted))
             AND (SELECT true FROM form_submissions s
                 WHERE s.half = 3 - filled AND s.workspace_id = n.workspace_id
                     AND s.key_high = n.key_high AND s.key_low = n.key_low) IS NULL

@@ -89,7 +89,7 @@ async fn what_does_not_agree_is_found_with_its_mend() {
     let told = "1 batches were claimed and perhaps not published";
     assert!(open.starts_with(told), "{open}");
 
-    // By hand as it says, each is mended.
+    // As it says, by hand, both are mended.
     let cancelled = "UPDATE runs SET cancel_reason = 'test' WHERE state = 'waiting_approval'";
     sql(cancelled).await;
     for about in ["runs", "finished runs"] {

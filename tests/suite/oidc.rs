@@ -221,8 +221,8 @@ async fn desk_with(world: &World, issuer: &Issuer) -> Desk {
     Desk::start_with(world, &settings).await
 }
 
-/// Who makes sign-ins fail has the issuer asked thirty times a minute, for its own code alone: nobody
-/// else waits for that, nor for what the issuer says of itself to be fetched again.
+/// Who makes sign-ins fail has the issuer asked thirty times a minute, for its own code alone:
+/// nobody else waits for that, nor for what the issuer says of itself to be fetched again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_who_fails_keeps_nobody_waiting() {
     let (world, issuer) = (World::new().await, Issuer::start().await);

@@ -124,10 +124,10 @@ impl Acme {
     }
 
     /// Makes a link; its URL and token.
-    fn link(&self, options: &str) -> (String, String) {
+    fn link(&self, options: &str, more: &str) -> (String, String) {
         let base = self.gateway.public_url();
         let order = format!(
-            "--base-url {base}{options} form-link create {} --yes",
+            "--base-url {base}{options} form-link create {}{more}",
             self.workflow
         );
         let link = self.world.order(order);
@@ -160,9 +160,9 @@ async fn a_workflow_is_deployed_and_gets_links() {
         "{error}"
     );
     assert_eq!(acme.order("deploy", "")["state"], "deployed");
-    let (url, token) = acme.link("");
+    let (url, token) = acme.link("", "");
     assert_eq!(url, format!("{base}/forms?token={token}"));
-    let (elsewhere, second) = acme.link(" --app-url https://app.example.com/");
+    let (elsewhere, second) = acme.link(" --app-url https://app.example.com/", " --yes");
     assert_eq!(
         elsewhere,
         format!("https://app.example.com/forms?token={second}")
@@ -177,7 +177,7 @@ async fn what_is_sent_to_a_form_becomes_runs() {
     let acme = Acme::new().await;
     let (world, workspace) = (&acme.world, &acme.workspace);
     let deployed = acme.order("deploy", "");
-    let (url, _) = acme.link("");
+    let (url, _) = acme.link("", "");
     let file = command_file(&format!("{workspace}.payload"), &payload().to_string());
     for _ in 0..2 {
         let sent = world.order(format!("send form --url {url} --idempotency-key k {file}"));
@@ -219,7 +219,7 @@ async fn a_workflow_is_moved_and_deleted() {
     let acme = Acme::new().await;
     let (world, workflow) = (&acme.world, &acme.workflow);
     acme.order("deploy", "");
-    acme.link("");
+    acme.link("", "");
     for (verb, state) in [
         ("pause", "paused"),
         ("activate", "deployed"),

@@ -101,7 +101,8 @@ async fn the_gateway_finds_rows_by_their_keys_only() {
         let (_, body) = body.split_once("RETURN QUERY").unwrap();
         // Variables of the functions that claim.
         let body = body.split(';').next().unwrap().replace("filled", "1");
-        let mut body = body.replace("(admitted)", "(ARRAY(SELECT gen_random_uuid()))");
+        let ids = "(ARRAY(SELECT gen_random_uuid()))";
+        let mut body = body.replace("(admitted)", ids).replace("(counted)", ids);
         for (number, name) in (1..).zip(&names) {
             for (before, after) in [("(", ","), (" ", ","), (" ", ")"), ("(", ")"), (" ", " *")] {
                 body = body.replace(

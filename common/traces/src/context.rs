@@ -30,7 +30,8 @@ pub(crate) fn parse(text: &str) -> Option<SpanContext> {
     let carrier = HashMap::from([(TRACEPARENT.to_owned(), text.to_owned())]);
     let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier);
     let context = context.span().span_context().clone();
-    context.is_valid().then_some(context)
+    // It is stored as it was written, and nothing else can be.
+    (format(&context) == text).then_some(context)
 }
 
 pub(crate) fn format(context: &SpanContext) -> String {

@@ -29,9 +29,9 @@ use letterbox_common::{
     fail_point::fails,
 };
 
-/// How long a batch whose claim fails is divided: nobody waits for an answer much longer, and the
-/// lane has others to do.
-const MAX_DIVIDING: Duration = Duration::from_secs(8);
+/// How long a batch whose claim fails is divided: nobody waits for an answer any more, and the lane
+/// has others to do. Long enough for the others of a few tenants whose claims take their time.
+const MAX_DIVIDING: Duration = Duration::from_secs(30);
 
 /// The parts that all lanes share.
 #[derive(Clone)]

@@ -65,7 +65,7 @@ impl Session for Subscriptions {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let is_lost = silent >= MAX_SILENT;
-            if is_lost && publishing.is_empty() {
+            if is_lost && publishing.is_empty() && !stop.is_cancelled() {
                 // A node that was frozen may leave its channels hanging: the next one is asked. Only
                 // some queues may be silent: those of others are served first.
                 return Err(BrokerError::Ended("the broker takes no signals".into()));

@@ -234,8 +234,9 @@ static LOOKS: &[Look] = &[
         what: "are not over, and no worker will take them",
         mend: "please report this as a bug; workers take them up after: INSERT INTO active_runs \
                (workspace_id, run_id, is_cancelled) SELECT workspace_id, run_id, cancel_reason IS \
-               NOT NULL FROM runs WHERE state IN ('queued', 'running', 'waiting_approval') AND \
-               (workspace_id, run_id) NOT IN (SELECT workspace_id, run_id FROM active_runs)",
+               NOT NULL FROM runs r JOIN workflows w USING (workspace_id, workflow_id) WHERE \
+               r.state IN ('queued', 'running', 'waiting_approval') AND w.state <> 'deleted' ON \
+               CONFLICT DO NOTHING",
         is_recent: false,
     },
     Look {

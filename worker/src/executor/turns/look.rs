@@ -139,7 +139,8 @@ impl Work for Look<'_> {
         let is_chosen: HashSet<_> = chosen.iter().map(key).collect();
         let waiting = due.iter().filter(|one| !is_chosen.contains(&key(one)));
         let mut waiting: Vec<Candidate> = waiting.copied().collect();
-        // Rows are locked in the order of their keys.
+        // Written in the order of their keys. What came by time is locked already; what others
+        // have locked is skipped, so nobody waits here.
         chosen.sort_unstable_by_key(key);
         waiting.sort_unstable_by_key(key);
         let is_reported = !chosen.is_empty() || !self.is_reported;
