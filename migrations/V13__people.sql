@@ -398,7 +398,6 @@ END
 $$;
 COMMENT ON FUNCTION versions_have_no_gap IS
     'Refuses a version that is not the next: after the last possible one nobody could set another';
-REVOKE EXECUTE ON FUNCTION versions_have_no_gap FROM PUBLIC;
 CREATE TRIGGER versions_have_no_gap BEFORE INSERT ON policies
     FOR EACH ROW EXECUTE FUNCTION versions_have_no_gap();
 
@@ -425,7 +424,6 @@ $$;
 COMMENT ON FUNCTION ids_are_taken_once IS
     'Refuses an id that a row of any workspace has, or that is not random; its argument names the '
     'column';
-REVOKE EXECUTE ON FUNCTION ids_are_taken_once FROM PUBLIC;
 CREATE TRIGGER ids_are_taken_once BEFORE INSERT ON workflows
     FOR EACH ROW EXECUTE FUNCTION ids_are_taken_once('workflow_id');
 CREATE TRIGGER ids_are_taken_once BEFORE INSERT ON webhooks
@@ -476,7 +474,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 $$;
 COMMENT ON FUNCTION call_me IS 'Says the name of the person who acts';
 REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, is_known, remove_member,
-    introduce, call_me FROM PUBLIC;
+    versions_have_no_gap, ids_are_taken_once, introduce, call_me FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION call_me TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION is_mine, lock_owner, is_known, remove_member, introduce
     TO letterbox_operator, letterbox_desk;

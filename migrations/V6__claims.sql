@@ -104,7 +104,6 @@ END
 $$;
 COMMENT ON FUNCTION await_claims IS
     'Waits for all claims that are under way; later ones wait until the transaction is over';
-REVOKE EXECUTE ON FUNCTION join_claiming, await_claims FROM PUBLIC;
 
 CREATE TABLE webhook_deliveries (
     batch_id     bigint NOT NULL,
@@ -136,9 +135,8 @@ COMMENT ON COLUMN webhook_deliveries.body_hash IS
     'taken over or carried over';
 
 CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
-    hashes bytea[],
-    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
-    bodies bigint[], versions bigint[] DEFAULT NULL)
+    hashes bytea[], batches bigint[], ids uuid[], lease_seconds double precision,
+    closing bigint[], bodies bigint[], versions bigint[] DEFAULT NULL)
 RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -198,8 +196,8 @@ COMMENT ON FUNCTION claim_deliveries IS
     'those that would have been given to what is remembered';
 
 CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
-    hashes bytea[],
-    batches bigint[], lease_seconds double precision, versions bigint[] DEFAULT NULL)
+    hashes bytea[], batches bigint[], lease_seconds double precision,
+    versions bigint[] DEFAULT NULL)
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
@@ -253,10 +251,6 @@ END
 $$;
 COMMENT ON FUNCTION count_changed_deliveries IS
     'The number of those among deliveries with known ids that have another body than the first';
-REVOKE EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_deliveries
-    FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_deliveries
-    TO letterbox_gateway;
 
 CREATE TABLE form_submissions (
     batch_id        bigint NOT NULL,
@@ -293,9 +287,8 @@ CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
 -- A claim through a link with a limit locks the link's row, and so sees all earlier claims.
 
 CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[],
-    batches bigint[], ids uuid[], lease_seconds double precision, closing bigint[],
-        payloads bigint[])
+    hashes bytea[], batches bigint[], ids uuid[], lease_seconds double precision,
+    closing bigint[], payloads bigint[])
 RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
@@ -381,8 +374,7 @@ COMMENT ON FUNCTION claim_submissions IS
     'Like claim_deliveries, for idempotency keys of workflows with a live link';
 
 CREATE FUNCTION take_over_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[],
-    batches bigint[], lease_seconds double precision)
+    hashes bytea[], batches bigint[], lease_seconds double precision)
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
@@ -422,8 +414,7 @@ COMMENT ON FUNCTION take_over_submissions IS
     'its own link';
 
 CREATE FUNCTION count_changed_repeats(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[],
-    payloads bigint[])
+    hashes bytea[], payloads bigint[])
 RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
@@ -456,10 +447,6 @@ $$;
 COMMENT ON FUNCTION count_changed_repeats IS
     'Counts, among submissions with known keys, those with another payload than the first; '
     'returns their number';
-REVOKE EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
-    FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_submissions, take_over_submissions, count_changed_repeats
-    TO letterbox_gateway;
 
 -- An operator claims anew what was lost with the database, settled, unless the key was claimed
 -- under another id.
@@ -507,8 +494,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION claim_lost_submission IS 'Like claim_lost_delivery, for a release';
-REVOKE EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbox_operator;
 
 -- The number of queues is stored here, so that a change of the gateways' setting leaves no queue
 -- without a worker.
@@ -600,7 +585,6 @@ FROM open_batches o JOIN (
 WHERE o.spilled_at IS NULL AND o.lease_until < clock_timestamp();
 COMMENT ON VIEW interrupted_batches IS
     'Batches that were claimed and perhaps not published, and whose claims were not all taken over';
-GRANT SELECT ON interrupted_batches TO letterbox_operator;
 
 CREATE FUNCTION forget_batches() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
     SET search_path FROM CURRENT SET enable_seqscan = on SET enable_hashjoin = on AS $$
@@ -617,13 +601,21 @@ $$;
 COMMENT ON FUNCTION forget_batches IS
     'Deletes batches whose claims were all taken over, an hour after their leases; returns their '
     'number';
+
+REVOKE EXECUTE ON FUNCTION join_claiming, await_claims, claim_deliveries, take_over_deliveries,
+    count_changed_deliveries, claim_submissions, take_over_submissions, count_changed_repeats,
+    claim_lost_delivery, claim_lost_submission, close_batches, end_leases, spill_batches,
+    forget_batches FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_deliveries,
+    claim_submissions, take_over_submissions, count_changed_repeats, close_batches, end_leases,
+    spill_batches TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION forget_batches TO letterbox_worker;
-REVOKE EXECUTE ON FUNCTION close_batches, end_leases, spill_batches, forget_batches FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION close_batches, end_leases, spill_batches TO letterbox_gateway;
+GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbox_operator;
 GRANT SELECT (batch_id, lease_until, spilled_at, length, workspaces, shares)
     ON open_batches TO letterbox_gateway;
 GRANT SELECT, UPDATE (lease_until), DELETE ON open_batches TO letterbox_worker;
-GRANT SELECT ON open_batches, webhook_deliveries, form_submissions TO letterbox_operator;
+GRANT SELECT ON open_batches, webhook_deliveries, form_submissions, interrupted_batches
+    TO letterbox_operator;
 GRANT SELECT (batch_id, workspace_id, key_high, key_low, delivery_id, half)
     ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, half, delivery_id)

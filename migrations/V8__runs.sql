@@ -253,7 +253,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION drop_answers IS 'Deletes the answers of a run whose input was deleted';
-REVOKE EXECUTE ON FUNCTION drop_answers FROM PUBLIC;
 CREATE TRIGGER drop_answers_of_forgotten AFTER UPDATE OF input ON runs
     FOR EACH ROW WHEN (NEW.input IS NULL AND OLD.input IS NOT NULL) EXECUTE FUNCTION drop_answers();
 
@@ -450,7 +449,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION lock_turns IS 'Waits for its turn to give turns, until the transaction ends';
-REVOKE EXECUTE ON FUNCTION lock_turns FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION lock_turns TO letterbox_worker;
 
 CREATE TABLE workers (
@@ -558,7 +556,6 @@ COMMENT ON FUNCTION end_runs IS
     'Ends runs, each in a state and for a reason: of a turn, if one is given, only while it lasts. '
     'Closes their questions, ends what waits, drops the answers of succeeded ones unless their '
     'workspace keeps them';
-REVOKE EXECUTE ON FUNCTION end_runs FROM PUBLIC;
 
 CREATE FUNCTION answer_approval(answered uuid, decider uuid, answer text) RETURNS SETOF approvals
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -601,7 +598,7 @@ $$;
 COMMENT ON FUNCTION answer_approval IS
     'Answers a question that is open, for a member who may, and lets the run go on; no row if it '
     'is not open, or not for this member. Operators name who answers; people answer themselves';
-REVOKE EXECUTE ON FUNCTION answer_approval FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION drop_answers, lock_turns, end_runs, answer_approval FROM PUBLIC;
 
 CREATE TABLE run_usage (
     workspace_id uuid NOT NULL REFERENCES workspaces,

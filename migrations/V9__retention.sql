@@ -97,7 +97,6 @@ COMMENT ON FUNCTION forget_bodies IS
     'Deletes bodies and kept headers that are older than `days`, at most about `most` of them; '
     'returns how many it has examined, 0 when it is done. Of a workspace it goes on from where it '
     'was; what is young ends it there';
-REVOKE EXECUTE ON FUNCTION forget_bodies FROM PUBLIC;
 
 -- Workers decide when to delete, the function what: nothing younger than a day, and no unfinished
 -- run.
@@ -184,7 +183,7 @@ END
 $$;
 COMMENT ON FUNCTION erase_run IS
     'Deletes the input of a run and the requests sent for it; false unless the run has finished';
-REVOKE EXECUTE ON FUNCTION forget, erase_run FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION forget_bodies, forget, erase_run FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION forget TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION erase_run TO letterbox_operator;
 
