@@ -66,8 +66,8 @@ impl Session for Subscriptions {
         loop {
             let is_lost = silent >= MAX_SILENT;
             if is_lost && publishing.is_empty() && !stop.is_cancelled() {
-                // A node that was frozen may leave its channels hanging: the next one is asked. Only
-                // some queues may be silent: those of others are served first.
+                // A node that was frozen may leave its channels hanging: the next one is asked.
+                // Only some queues may be silent: those of others are served first.
                 return Err(BrokerError::Ended("the broker takes no signals".into()));
             }
             let may_take = publishing.len() < AT_ONCE && !is_lost && !stop.is_cancelled();
