@@ -86,14 +86,22 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
         columns
     }
 
-    /// Adds the versions of doors to the values of a statement, if its doors have some.
-    fn with_versions<'v>(
-        &'v self,
-        values: impl IntoIterator<Item = &'v (dyn ToSql + Sync)>,
-    ) -> Vec<&'v (dyn ToSql + Sync)> {
+    /// The values of a statement: those of the key, `further` ones from $5 on, and at last the
+    /// versions of doors, if its doors have some.
+    fn values<'v>(&'v self, further: &[&'v (dyn ToSql + Sync)]) -> Vec<&'v (dyn ToSql + Sync)> {
+        let key: [&(dyn ToSql + Sync); 4] = [
+            /* $1 workspace_id */ &self.workspaces,
+            /* $2 key_high */ &self.highs,
+            /* $3 key_low */ &self.lows,
+            /* $4 door */ &self.doors,
+        ];
         let versions: &(dyn ToSql + Sync) = &self.versions;
         let versions = K::HAVE_VERSIONS.then_some(versions);
-        values.into_iter().chain(versions).collect()
+        [&key, further]
+            .concat()
+            .into_iter()
+            .chain(versions)
+            .collect()
     }
 }
 
@@ -127,20 +135,14 @@ impl Claims {
         let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
         let closing = self.settlements.take_confirmed();
         let (lease, closing_ids) = (self.lease.as_secs_f64(), closing.ids());
-        let values: [&(dyn ToSql + Sync); 10] = [
-            /* $1 workspace_id */ &columns.workspaces,
-            /* $2 key_high */ &columns.highs,
-            /* $3 key_low */ &columns.lows,
-            /* $4 door */ &columns.doors,
+        let values = columns.values(&[
             /* $5 sha256 */ &columns.hashes,
             /* $6 batch_id */ &batches,
             /* $7 id */ &ids,
             /* $8 lease_seconds */ &lease,
             /* $9 closing */ &closing_ids,
             /* $10 payload_hash */ &columns.payloads,
-        ];
-        // $11 version
-        let values = columns.with_versions(values);
+        ]);
         let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
         // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
@@ -156,16 +158,9 @@ impl Claims {
     ) -> Result<HashMap<K, Found<K::Id>>, DatabaseError> {
         let (columns, keys) = (Columns::of(keys.clone()), Vec::from_iter(keys));
         let (confirmed, lease) = (self.settlements.confirmed(), self.lease.as_secs_f64());
-        let values: [&(dyn ToSql + Sync); 6] = [
-            /* $1 workspace_id */ &columns.workspaces,
-            /* $2 key_high */ &columns.highs,
-            /* $3 key_low */ &columns.lows,
-            /* $4 door */ &columns.doors,
-            /* $5 confirmed */ &confirmed,
-            /* $6 lease_seconds */ &lease,
-        ];
-        // $7 version
-        let values = columns.with_versions(values);
+        let values = columns.values(&[
+            /* $5 confirmed */ &confirmed, /* $6 lease_seconds */ &lease,
+        ]);
         let rows = self.database.query(K::STATEMENTS.find, &values).await?;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
@@ -196,17 +191,11 @@ impl Claims {
         let columns = Columns::of(wanted.clone().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.map(|wanted| wanted.batch).collect();
         let lease = self.lease.as_secs_f64();
-        let values: [&(dyn ToSql + Sync); 7] = [
-            /* $1 workspace_id */ &columns.workspaces,
-            /* $2 key_high */ &columns.highs,
-            /* $3 key_low */ &columns.lows,
-            /* $4 door */ &columns.doors,
+        let values = columns.values(&[
             /* $5 sha256 */ &columns.hashes,
             /* $6 batch_id */ &batches,
             /* $7 lease_seconds */ &lease,
-        ];
-        // $8 version
-        let values = columns.with_versions(values);
+        ]);
         let rows = self
             .database
             .query(K::STATEMENTS.take_over, &values)
