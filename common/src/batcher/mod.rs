@@ -33,6 +33,17 @@ pub struct BatchLimits {
     pub max_in_flight: usize,
 }
 
+impl BatchLimits {
+    /// Small items, one batch at a time, of a size that a statement handles quickly.
+    pub const SMALL_ITEMS: Self = Self {
+        max_queued: 4_096,
+        max_bytes: 1 << 20,
+        max_batch: 256,
+        max_batch_bytes: 1 << 20,
+        max_in_flight: 1,
+    };
+}
+
 /// Why an item got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unanswered {

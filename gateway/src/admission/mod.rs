@@ -34,10 +34,7 @@ use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 /// One batch at a time, because two would wait for each other's rows.
 const REQUESTS: BatchLimits = BatchLimits {
     max_queued: 8_192,
-    max_bytes: 1 << 20,
-    max_batch: 256,
-    max_batch_bytes: 1 << 20,
-    max_in_flight: 1,
+    ..BatchLimits::SMALL_ITEMS
 };
 
 /// Why a request is not admitted.

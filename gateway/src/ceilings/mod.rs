@@ -17,13 +17,6 @@ use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 const MAX_CACHED: u64 = 10_000;
 /// How long an answer is cached. Deliveries are taken meanwhile, even beyond the ceiling.
 const CACHE_TTL: Duration = Duration::from_secs(30);
-const LOOKUPS: BatchLimits = BatchLimits {
-    max_queued: 4_096,
-    max_bytes: 1 << 20,
-    max_batch: 256,
-    max_batch_bytes: 1 << 20,
-    max_in_flight: 1,
-};
 
 /// Knows which webhooks have reached their ceiling.
 pub(crate) struct Ceilings {
@@ -36,7 +29,7 @@ impl Ceilings {
     pub(crate) fn start(database: Database, most: DailyBytes, tasks: &TaskTracker) -> Self {
         let lookup = LookUps(FullWebhooks { database, most });
         Self {
-            lookup: Batcher::start("ceilings", LOOKUPS, lookup, tasks),
+            lookup: Batcher::start("ceilings", BatchLimits::SMALL_ITEMS, lookup, tasks),
             cache: Cache::builder()
                 .max_capacity(MAX_CACHED)
                 .time_to_live(CACHE_TTL)

@@ -37,13 +37,6 @@ const MAX_CACHED: u64 = 10_000;
 /// Long, so that a webhook in use is never looked up: what its key opens is claimed only while the
 /// webhook is live.
 const CACHE_TTL: Duration = Duration::from_secs(3600);
-const LOOKUPS: BatchLimits = BatchLimits {
-    max_queued: 4_096,
-    max_bytes: 1 << 20,
-    max_batch: 256,
-    max_batch_bytes: 1 << 20,
-    max_in_flight: 1,
-};
 
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +72,14 @@ impl WebhookSecrets {
     ) -> Result<Self, DecoyError> {
         let (lookup, decoy) = KeysByAddress::new(database, keys)?;
         let trouble = lookup.trouble.clone();
-        let start = |name| Batcher::start(name, LOOKUPS, LookUps(lookup.clone()), tasks);
+        let start = |name| {
+            Batcher::start(
+                name,
+                BatchLimits::SMALL_ITEMS,
+                LookUps(lookup.clone()),
+                tasks,
+            )
+        };
         Ok(Self {
             trouble,
             lookup: start("webhook_secrets"),

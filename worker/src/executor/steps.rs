@@ -20,13 +20,7 @@ use super::{
 
 /// Items are bounded by the places of a worker, and their bytes by its actions; batches by what a
 /// statement can do in time. One batch at a time: what gathers meanwhile is the next one.
-const LIMITS: BatchLimits = BatchLimits {
-    max_queued: 4_096,
-    max_bytes: 1 << 20,
-    max_batch: 256,
-    max_batch_bytes: 1 << 20,
-    max_in_flight: 1,
-};
+const LIMITS: BatchLimits = BatchLimits::SMALL_ITEMS;
 
 /// What has failed before is done by itself, beside the batches: it may have been at fault.
 const ALONE: BatchLimits = BatchLimits {
