@@ -17,19 +17,21 @@ impl FromStr for Networks {
     type Err = InvalidNetworks;
 
     fn from_str(text: &str) -> Result<Self, InvalidNetworks> {
-        let network = |text: &str| {
-            text.parse()
-                .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        };
-        let networks = text
-            .split(',')
-            .map(str::trim)
-            .filter(|text| !text.is_empty());
-        networks
-            .map(|text| network(text).map_err(|_| InvalidNetworks))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        list(text, network).map(Self).ok_or(InvalidNetworks)
     }
+}
+
+/// The entries of a comma-separated list; `None` if one is invalid.
+pub fn list<T>(text: &str, entry: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    let entries = text.split(',').map(str::trim);
+    entries.filter(|text| !text.is_empty()).map(entry).collect()
+}
+
+/// A network, or an address as a network of one.
+#[must_use]
+pub fn network(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse().or_else(|_| address()).ok()
 }
 
 impl FromIterator<IpNet> for Networks {

@@ -1,14 +1,10 @@
 //! The setting that allows requests to private networks, each optionally on one port only:
 //! `10.0.0.0/8,192.168.1.7:8443,[fd00::1]:443,fd00::/8:443`.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
-    str::FromStr,
-};
+use std::{collections::BTreeSet, net::SocketAddr, str::FromStr};
 
 use ipnet::IpNet;
-use letterbox_common::process::networks::Networks;
+use letterbox_common::process::networks::{Networks, list, network};
 
 /// Networks, each with one port or with every port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,20 +19,11 @@ impl FromStr for AllowList {
     type Err = InvalidAllowList;
 
     fn from_str(text: &str) -> Result<Self, InvalidAllowList> {
-        let entries = text
-            .split(',')
-            .map(str::trim)
-            .filter(|text| !text.is_empty());
-        let parsed: Option<Vec<_>> = entries.map(entry).collect();
-        parsed.map(Self).ok_or(InvalidAllowList)
+        list(text, entry).map(Self).ok_or(InvalidAllowList)
     }
 }
 
 fn entry(text: &str) -> Option<(IpNet, Option<u16>)> {
-    let network = |text: &str| {
-        let address = || text.parse::<IpAddr>().map(IpNet::from);
-        text.parse().ok().or_else(|| address().ok())
-    };
     if let Some(network) = network(text) {
         return Some((network, None));
     }
