@@ -8,7 +8,6 @@ use letterbox_broker::{AMQP_URL, BrokerTarget};
 use letterbox_common::{
     process::{
         client_address::TrustedProxies,
-        networks::Networks,
         secret_setting::{SecretSetting, help},
         settings::{ProcessSettings, SettingError, ToldSettings, milliseconds, seconds},
     },
@@ -176,7 +175,6 @@ impl Config {
         }
         let name = letterbox_common::process::name("letterbox-gateway");
         let database = DatabaseTarget::from_environment()?;
-        let proxies = settings.trusted_proxies.parse::<Networks>();
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             database: Database::new(&database, &settings.database, Role::Gateway, &name)?,
@@ -186,9 +184,7 @@ impl Config {
                 .to_publish(),
             keys: key_ring(SealedColumn::WebhookSecret)?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
-            proxies: proxies
-                .map(TrustedProxies)
-                .map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?,
+            proxies: TrustedProxies::from_setting(&settings.trusted_proxies)?,
             settings,
             name,
             told,

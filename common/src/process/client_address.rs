@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::networks::Networks;
+use super::{networks::Networks, settings::SettingError};
 use hyper::header::HeaderMap;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -50,6 +50,15 @@ impl From<IpAddr> for ClientAddress {
 pub struct TrustedProxies(pub Networks);
 
 impl TrustedProxies {
+    /// Those of the setting `LETTERBOX_TRUSTED_PROXIES`.
+    ///
+    /// # Errors
+    /// When it is no list of networks.
+    pub fn from_setting(text: &str) -> Result<Self, SettingError> {
+        let proxies = text.parse().map(Self);
+        proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))
+    }
+
     /// Whether a peer is a trusted proxy.
     #[must_use]
     pub fn contains(&self, peer: IpAddr) -> bool {

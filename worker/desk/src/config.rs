@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use clap::Parser;
 use letterbox_common::process::{
     client_address::TrustedProxies,
-    networks::Networks,
     secret_setting::{SecretSetting, help},
     settings::{ProcessSettings, SettingError},
     shares::Shares,
@@ -87,9 +86,7 @@ impl DeskSettings {
                 "must be http:// or https:// and a host, without a path",
             ));
         }
-        let proxies = self.trusted_proxies.parse::<Networks>();
-        let proxies =
-            proxies.map_err(|error| SettingError::new("LETTERBOX_TRUSTED_PROXIES", error))?;
+        let proxies = TrustedProxies::from_setting(&self.trusted_proxies)?;
         if url.scheme() == "https" && self.trusted_proxies.is_empty() {
             tracing::warn!(
                 "LETTERBOX_TRUSTED_PROXIES is empty: all who come through the proxy that \
@@ -100,7 +97,7 @@ impl DeskSettings {
         let target = DatabaseTarget::from_environment()?;
         Ok(Desk {
             database: Database::new(&target, &self.database, Role::Desk, &name)?,
-            proxies: TrustedProxies(proxies),
+            proxies,
             origin: url.origin().ascii_serialization(),
             oidc: oidc(self)?,
             addresses: self.addresses.clone(),
