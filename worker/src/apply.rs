@@ -2,18 +2,15 @@
 //! fails, one for each half, and so on, so that a bad entry fails alone; or one for each workspace,
 //! where a row may be locked, so that nobody waits for another tenant's.
 
-use std::{
-    collections::HashSet,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use letterbox_broker::{Content, ReceivedEntry};
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{Database, DatabaseError, Fault, divide, health};
+use letterbox_database::{DatabaseError, Fault, divide, health};
 use uuid::Uuid;
 
 use crate::{
-    claims,
+    claims::{self, Claimed},
     outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
     runs::{self, NewRun},
@@ -65,14 +62,8 @@ fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
 }
 
 /// Something that is stored in batches, all or none.
-trait StoredInBatches: Sized + Sync {
+trait StoredInBatches: Claimed + Sync {
     fn workspace(&self) -> WorkspaceId;
-
-    /// The positions of unclaimed items.
-    fn unclaimed(
-        database: &Database,
-        batch: &[&Self],
-    ) -> impl Future<Output = Result<HashSet<usize>, DatabaseError>> + Send;
 
     fn store(
         recorder: &Recorder,
@@ -85,13 +76,6 @@ impl StoredInBatches for Signal {
         self.workspace
     }
 
-    async fn unclaimed(
-        database: &Database,
-        batch: &[&Self],
-    ) -> Result<HashSet<usize>, DatabaseError> {
-        claims::unclaimed_deliveries(database, batch).await
-    }
-
     async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
         signals::store(recorder, batch).await
     }
@@ -100,13 +84,6 @@ impl StoredInBatches for Signal {
 impl StoredInBatches for NewRun {
     fn workspace(&self) -> WorkspaceId {
         self.workspace
-    }
-
-    async fn unclaimed(
-        database: &Database,
-        batch: &[&Self],
-    ) -> Result<HashSet<usize>, DatabaseError> {
-        claims::unclaimed_submissions(database, batch).await
     }
 
     async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {

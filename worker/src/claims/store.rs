@@ -42,52 +42,63 @@ WHERE (SELECT true FROM form_submissions s
        WHERE e.workspace_id = wanted.workspace_id AND e.run_id = wanted.id) IS NULL";
 }
 
-/// The positions of unclaimed signals.
-pub(crate) async fn unclaimed_deliveries(
-    database: &Database,
-    signals: &[&Signal],
-) -> Result<HashSet<usize>, DatabaseError> {
-    let workspaces: Vec<WorkspaceId> = signals.iter().map(|one| one.workspace).collect();
-    let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
-        signals.iter().map(|one| one.key_hash().halves()).unzip();
-    let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
-    let webhooks = signals.iter().map(|one| one.webhooks());
-    let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
-    let rows = database
-        .query(
-            &UNCLAIMED_DELIVERIES,
-            &[
-                /* $1 workspace_id */ &workspaces,
-                /* $2 key_high */ &highs,
-                /* $3 key_low */ &lows,
-                /* $4 delivery_id */ &ids,
-                /* $5 webhook_id */ &webhooks,
-                /* $6 memory_id */ &memories,
-            ],
-        )
-        .await?;
-    rows.iter().map(place).collect()
+/// What a gateway has claimed before it published it.
+pub(crate) trait Claimed: Sized {
+    /// The positions of unclaimed items.
+    fn unclaimed(
+        database: &Database,
+        batch: &[&Self],
+    ) -> impl Future<Output = Result<HashSet<usize>, DatabaseError>> + Send;
 }
 
-/// The positions of unclaimed runs.
-pub(crate) async fn unclaimed_submissions(
-    database: &Database,
-    runs: &[&NewRun],
-) -> Result<HashSet<usize>, DatabaseError> {
-    let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
-    let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
-    let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
-    let rows = database
-        .query(
-            &UNCLAIMED_SUBMISSIONS,
-            &[
-                /* $1 workspace_id */ &workspaces,
-                /* $2 submission_id */ &ids,
-                /* $3 release_id */ &releases,
-            ],
-        )
-        .await?;
-    rows.iter().map(place).collect()
+impl Claimed for Signal {
+    async fn unclaimed(
+        database: &Database,
+        signals: &[&Self],
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        let workspaces: Vec<WorkspaceId> = signals.iter().map(|one| one.workspace).collect();
+        let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
+            signals.iter().map(|one| one.key_hash().halves()).unzip();
+        let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
+        let webhooks = signals.iter().map(|one| one.webhooks());
+        let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
+        let rows = database
+            .query(
+                &UNCLAIMED_DELIVERIES,
+                &[
+                    /* $1 workspace_id */ &workspaces,
+                    /* $2 key_high */ &highs,
+                    /* $3 key_low */ &lows,
+                    /* $4 delivery_id */ &ids,
+                    /* $5 webhook_id */ &webhooks,
+                    /* $6 memory_id */ &memories,
+                ],
+            )
+            .await?;
+        rows.iter().map(place).collect()
+    }
+}
+
+impl Claimed for NewRun {
+    async fn unclaimed(
+        database: &Database,
+        runs: &[&Self],
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
+        let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
+        let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
+        let rows = database
+            .query(
+                &UNCLAIMED_SUBMISSIONS,
+                &[
+                    /* $1 workspace_id */ &workspaces,
+                    /* $2 submission_id */ &ids,
+                    /* $3 release_id */ &releases,
+                ],
+            )
+            .await?;
+        rows.iter().map(place).collect()
+    }
 }
 
 /// The position in the batch, counted from 0; SQL counts from 1.
