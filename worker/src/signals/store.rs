@@ -7,7 +7,7 @@ use letterbox_common::{
     states::SignalKind,
 };
 use letterbox_database::{
-    BoundStatement, DatabaseError, Transaction, Work, replace_nul, statements,
+    BoundStatement, DatabaseError, Statement, Transaction, Work, replace_nul, statements,
 };
 
 use super::{Mapped, Signal, proposal::Native};
@@ -113,6 +113,18 @@ impl<'a> Common<'a> {
         self.bodies.push(&signal.body);
         self.headers.push(signal.headers.as_deref());
     }
+
+    /// A statement with the arguments that every signal has.
+    fn bound_to(&self, statement: &'static Statement) -> BoundStatement<'_> {
+        BoundStatement::new(statement)
+            .bind(/* $1 workspace_id */ &self.workspaces)
+            .bind(/* $2 signal_id */ &self.ids)
+            .bind(/* $3 webhook_id */ &self.webhooks)
+            .bind(/* $4 received_at */ &self.received)
+            .bind(/* $5 request_id */ &self.requests)
+            .bind(/* $6 body */ &self.bodies)
+            .bind(/* $7 headers */ &self.headers)
+    }
 }
 
 #[derive(Default)]
@@ -144,14 +156,8 @@ impl<'a> NativeColumns<'a> {
     /// `None` if the batch has no native signal.
     fn insert(&self) -> Option<BoundStatement<'_>> {
         (!self.common.ids.is_empty()).then(|| {
-            BoundStatement::new(&INSERT_NATIVE)
-                .bind(/* $1 workspace_id */ &self.common.workspaces)
-                .bind(/* $2 signal_id */ &self.common.ids)
-                .bind(/* $3 webhook_id */ &self.common.webhooks)
-                .bind(/* $4 received_at */ &self.common.received)
-                .bind(/* $5 request_id */ &self.common.requests)
-                .bind(/* $6 body */ &self.common.bodies)
-                .bind(/* $7 headers */ &self.common.headers)
+            self.common
+                .bound_to(&INSERT_NATIVE)
                 .bind(/* $8 kind */ &self.kinds)
                 .bind(/* $9 entity */ &self.entities)
                 .bind(/* $10 source_tool */ &self.tools)
@@ -177,14 +183,8 @@ impl<'a> GenericColumns<'a> {
     /// `None` if the batch has no generic signal.
     fn insert(&self) -> Option<BoundStatement<'_>> {
         (!self.common.ids.is_empty()).then(|| {
-            BoundStatement::new(&INSERT_GENERIC)
-                .bind(/* $1 workspace_id */ &self.common.workspaces)
-                .bind(/* $2 signal_id */ &self.common.ids)
-                .bind(/* $3 webhook_id */ &self.common.webhooks)
-                .bind(/* $4 received_at */ &self.common.received)
-                .bind(/* $5 request_id */ &self.common.requests)
-                .bind(/* $6 body */ &self.common.bodies)
-                .bind(/* $7 headers */ &self.common.headers)
+            self.common
+                .bound_to(&INSERT_GENERIC)
                 .bind(/* $8 generic_reason */ &self.reasons)
         })
     }
