@@ -11,7 +11,7 @@ use letterbox_common::{
     sealing::{Place, Seal, Secret},
     states::AccountWait,
 };
-use letterbox_database::{FromRow, statements};
+use letterbox_database::{FromRow, Parameters, Statement, statements};
 use letterbox_workflow::{
     account::{check_base_url, check_header},
     preview::sending_actions,
@@ -230,21 +230,28 @@ impl Operator {
             base_url: account.base_url.as_str(),
         };
         let sealed = keys.seal(place, account.credential.expose())?;
-        let connected = self
-            .database
-            .fetch_optional(
-                &CONNECT_ACCOUNT,
-                &[
-                    /* $1 workspace_id */ &account.workspace,
-                    /* $2 account_id */ &id,
-                    /* $3 user_id */ &account.user,
-                    /* $4 name */ &account.name,
-                    /* $5 base_url */ &account.base_url.as_str(),
-                    /* $6 header_name */ &account.header,
-                    /* $7 credential_sealed */ &sealed,
-                ],
-            )
-            .await;
+        self.connect_account_by(
+            &CONNECT_ACCOUNT,
+            &[
+                /* $1 workspace_id */ &account.workspace,
+                /* $2 account_id */ &id,
+                /* $3 user_id */ &account.user,
+                /* $4 name */ &account.name,
+                /* $5 base_url */ &account.base_url.as_str(),
+                /* $6 header_name */ &account.header,
+                /* $7 credential_sealed */ &sealed,
+            ],
+        )
+        .await
+    }
+
+    /// Connects an account by a statement that finds its user among the members.
+    pub(crate) async fn connect_account_by(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<AccountRow, OperatorError> {
+        let connected = self.database.fetch_optional(statement, parameters).await;
         connected
             .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
             .ok_or(Reason::NotAMember.into())

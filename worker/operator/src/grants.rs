@@ -9,13 +9,11 @@ use letterbox_common::{
 };
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
-use tokio_postgres::error::SqlState;
 use url::Url;
 
 use crate::{
     AccountRow, Operator, OperatorError, Reason,
     accounts::{account_columns, check_account},
-    error::Explain,
 };
 
 /// The header that carries tokens.
@@ -167,28 +165,23 @@ impl Operator {
         };
         let secret = new.client_secret.as_ref();
         let secret = secret.map(|secret| keys.seal(Place::ClientSecret(row), secret.expose()));
-        let connected = self
-            .database
-            .fetch_optional(
-                &CONNECT_BY_GRANT,
-                &[
-                    /* $1 workspace_id */ &new.workspace,
-                    /* $2 account_id */ &id,
-                    /* $3 user_id */ &new.user,
-                    /* $4 name */ &new.name,
-                    /* $5 base_url */ &new.base_url.as_str(),
-                    /* $6 header_name */ &HEADER,
-                    /* $7 token_url */ &new.token_url.as_str(),
-                    /* $8 authorize_url */ &new.authorize_url.as_ref().map(Url::as_str),
-                    /* $9 client_id */ &new.client_id,
-                    /* $10 scope */ &new.scope,
-                    /* $11 client_secret_sealed */ &secret.transpose()?,
-                ],
-            )
-            .await;
-        connected
-            .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
-            .ok_or(Reason::NotAMember.into())
+        self.connect_account_by(
+            &CONNECT_BY_GRANT,
+            &[
+                /* $1 workspace_id */ &new.workspace,
+                /* $2 account_id */ &id,
+                /* $3 user_id */ &new.user,
+                /* $4 name */ &new.name,
+                /* $5 base_url */ &new.base_url.as_str(),
+                /* $6 header_name */ &HEADER,
+                /* $7 token_url */ &new.token_url.as_str(),
+                /* $8 authorize_url */ &new.authorize_url.as_ref().map(Url::as_str),
+                /* $9 client_id */ &new.client_id,
+                /* $10 scope */ &new.scope,
+                /* $11 client_secret_sealed */ &secret.transpose()?,
+            ],
+        )
+        .await
     }
 
     /// How the accounts of a workspace get their tokens, where they do so by OAuth 2.0.
