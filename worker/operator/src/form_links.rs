@@ -103,6 +103,8 @@ pub enum Losing {
 /// A link to make, with a token for each kind of form: whether the release wants a proof of work is
 /// known only inside the transaction.
 pub(crate) struct PlannedLink {
+    workspace: WorkspaceId,
+    workflow: WorkflowId,
     link: FormLinkId,
     plain: FormToken,
     wanting_proof: FormToken,
@@ -110,29 +112,37 @@ pub(crate) struct PlannedLink {
 }
 
 impl PlannedLink {
-    pub(crate) fn new(closing: Closing) -> Result<Self, OperatorError> {
+    pub(crate) fn new(
+        workspace: WorkspaceId,
+        workflow: WorkflowId,
+        closing: Closing,
+    ) -> Result<Self, OperatorError> {
         Ok(Self {
+            workspace,
+            workflow,
             link: FormLinkId::generate(),
             plain: FormToken::generate()?,
             wanting_proof: FormToken::generate_wanting_proof()?,
             closing,
         })
     }
+}
+
+impl Work for PlannedLink {
+    type Output = NewFormLink;
 
     /// Makes it; `None` if there is no such workflow.
-    pub(crate) async fn make(
+    async fn run(
         &self,
         transaction: &Transaction<'_>,
-        workspace: WorkspaceId,
-        workflow: WorkflowId,
     ) -> Result<Option<NewFormLink>, DatabaseError> {
         let (plain, wanting_proof) = (self.plain.hash(), self.wanting_proof.hash());
         let row = transaction
             .query_opt(
                 &CREATE_FORM_LINK,
                 &[
-                    /* $1 workspace_id */ &workspace,
-                    /* $2 workflow_id */ &workflow,
+                    /* $1 workspace_id */ &self.workspace,
+                    /* $2 workflow_id */ &self.workflow,
                     /* $3 form_link_id */ &self.link,
                     /* $4 plain */ &plain.as_bytes().as_slice(),
                     /* $5 wanting_proof */ &wanting_proof.as_bytes().as_slice(),
@@ -148,8 +158,8 @@ impl PlannedLink {
             &self.plain
         };
         Ok(Some(NewFormLink {
-            workspace,
-            workflow,
+            workspace: self.workspace,
+            workflow: self.workflow,
             link: self.link,
             token: token.clone(),
         }))
@@ -167,12 +177,9 @@ impl Operator {
         workflow: WorkflowId,
         closing: Closing,
     ) -> Result<NewFormLink, OperatorError> {
-        let work = Create {
-            workspace: self.home(workflow).await?,
-            workflow,
-            planned: PlannedLink::new(closing)?,
-        };
-        let made = self.database.transaction("create form link", &work).await;
+        let planned = PlannedLink::new(self.home(workflow).await?, workflow, closing)?;
+        let making = self.database.transaction("create form link", &planned);
+        let made = making.await;
         made.map_err(explain)?
             .ok_or(Reason::NotFound("workflow").into())
     }
@@ -204,24 +211,5 @@ pub(crate) fn explain(error: DatabaseError) -> OperatorError {
         Some("workflow_is_deployed") => Reason::NotDeployed.into(),
         Some("closes_later") => Reason::ClosesInThePast.into(),
         _ => OperatorError::from(error),
-    }
-}
-
-struct Create {
-    workspace: WorkspaceId,
-    workflow: WorkflowId,
-    planned: PlannedLink,
-}
-
-impl Work for Create {
-    type Output = NewFormLink;
-
-    async fn run(
-        &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<Option<Self::Output>, DatabaseError> {
-        self.planned
-            .make(transaction, self.workspace, self.workflow)
-            .await
     }
 }

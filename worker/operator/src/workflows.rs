@@ -277,8 +277,7 @@ impl Operator {
         definition: Option<&str>,
         closing: Closing,
     ) -> Result<(DeployedWorkflow, NewFormLink), OperatorError> {
-        let planned = PlannedLink::new(closing)?;
-        let deploying = self.deploy_all(workflow, definition, Some(planned));
+        let deploying = self.deploy_all(workflow, definition, Some(closing));
         let (deployed, link) = deploying.await?;
         Ok((deployed, link.ok_or(Reason::NotFound("workflow"))?))
     }
@@ -287,13 +286,15 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         definition: Option<&str>,
-        planned: Option<PlannedLink>,
+        closing: Option<Closing>,
     ) -> Result<Deployed, OperatorError> {
+        let workspace = self.home(workflow).await?;
+        let planned = closing.map(|closing| PlannedLink::new(workspace, workflow, closing));
         let work = Deploy {
-            workspace: self.home(workflow).await?,
+            workspace,
             workflow,
             definition,
-            planned,
+            planned: planned.transpose()?,
         };
         let deploying = self.database.transaction("deploy", &work);
         match deploying.await.map_err(form_links::explain)? {
@@ -449,7 +450,7 @@ impl Work for Deploy<'_> {
         };
         warnings.extend(accounts.run(transaction).await?.unwrap_or_default());
         let link = match &self.planned {
-            Some(planned) => planned.make(transaction, workspace, self.workflow).await?,
+            Some(planned) => planned.run(transaction).await?,
             None => None,
         };
         Ok(Some(Ok((DeployedWorkflow { workflow, warnings }, link))))
