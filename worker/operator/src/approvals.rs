@@ -198,9 +198,7 @@ impl Operator {
         workspace: Option<WorkspaceId>,
         each: u32,
     ) -> Result<Vec<WaitingApproval>, OperatorError> {
-        if let Some(workspace) = workspace {
-            self.need_workspace(workspace).await?;
-        }
+        self.need_workspace(workspace).await?;
         let (each, looked_at) = (i64::from(each), MOST_COUNTED + 1);
         let parameters = &[&workspace as _, &each as _, &looked_at as _];
         let waiting = self.database.fetch_all(&WAITING_APPROVALS, parameters);

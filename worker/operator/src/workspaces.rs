@@ -314,9 +314,7 @@ impl Operator {
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
     /// go on. Returns `false` if it was held already.
     pub async fn hold(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
-        if let Some(workspace) = workspace {
-            self.need_workspace(workspace).await?;
-        }
+        self.need_workspace(workspace).await?;
         let held = match workspace {
             Some(workspace) => self.execute(&HOLD, &[&workspace]).await?,
             None => self.execute(&HOLD_ALL, &[]).await?,
@@ -327,9 +325,7 @@ impl Operator {
     /// Lets the runs of a workspace, or of all, begin actions again. Questions that waited for an
     /// answer meanwhile wait for so much longer. Returns `false` if it was not held.
     pub async fn release(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
-        if let Some(workspace) = workspace {
-            self.need_workspace(workspace).await?;
-        }
+        self.need_workspace(workspace).await?;
         let (was_held,) = self.fetch_one(&RELEASE, &[&workspace]).await?;
         Ok(was_held)
     }
@@ -368,7 +364,14 @@ impl Operator {
         }
     }
 
-    pub(crate) async fn need_workspace(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {
+    /// There must be this workspace; `None` is all.
+    pub(crate) async fn need_workspace(
+        &self,
+        workspace: impl Into<Option<WorkspaceId>>,
+    ) -> Result<(), OperatorError> {
+        let Some(workspace) = workspace.into() else {
+            return Ok(());
+        };
         let found = self
             .database
             .query_opt(&WORKSPACE_EXISTS, &[&workspace])
