@@ -109,9 +109,7 @@ impl Oidc {
         desk: &str,
     ) -> Result<Self, String> {
         // Fails only if a provider is already installed, which is just as good.
-        let _ = rustls::crypto::CryptoProvider::install_default(
-            rustls::crypto::ring::default_provider(),
-        );
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let issuer = IssuerUrl::new(issuer.to_owned()).map_err(|error| error.to_string())?;
         let url = issuer.url();
         if !is_confidential(url.scheme(), url.host_str().unwrap_or_default()) {

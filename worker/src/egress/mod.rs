@@ -95,9 +95,7 @@ impl Egress {
     /// https. Each port has its own client, because the resolver doesn't know the port.
     pub(crate) fn new(allowed: &AllowList) -> Result<Self, reqwest::Error> {
         // Fails only if a provider is already installed, which is just as good.
-        let _ = rustls::crypto::CryptoProvider::install_default(
-            rustls::crypto::ring::default_provider(),
-        );
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let way = |networks, public| Way::new(AllowedAddresses { networks, public });
         let public = PUBLIC_PORTS.map(|port| Ok((port, way(allowed.at(port), true)?)));
         let ports = allowed.ports().into_iter();

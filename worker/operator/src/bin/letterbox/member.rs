@@ -50,10 +50,8 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
             deactivated,
             yes,
         } => {
-            let (workspace, user) = (
-                workspace.id_to_grant(operator).await?,
-                operator.id(&user).await?,
-            );
+            let workspace = workspace.id_to_grant(operator).await?;
+            let user = operator.id(&user).await?;
             if deactivated || role == MemberRole::Viewer {
                 confirm(operator, Losing::Member(workspace, user), yes).await?;
             }
@@ -65,10 +63,8 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
             user,
             yes,
         } => {
-            let (workspace, user) = (
-                workspace.id_to_grant(operator).await?,
-                operator.id(&user).await?,
-            );
+            let workspace = workspace.id_to_grant(operator).await?;
+            let user = operator.id(&user).await?;
             confirm(operator, Losing::Member(workspace, user), yes).await?;
             Output::one(&operator.remove_member(workspace, user).await?)
         }

@@ -244,8 +244,7 @@ pub(crate) async fn exchange(
 /// The HTTP client. Redirects are not followed: they are an answer, too.
 pub(crate) fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
     // Fails where it is installed already, which is as good.
-    let _ =
-        rustls::crypto::CryptoProvider::install_default(rustls::crypto::ring::default_provider());
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .timeout(timeout)
         .redirect(reqwest::redirect::Policy::none())
