@@ -232,10 +232,10 @@ impl Operator {
         workspace: WorkspaceId,
         policy: &str,
     ) -> Result<PolicyRow, OperatorError> {
-        self.store_policy(workspace, policy, None).await
+        self.replace_policy(workspace, policy, None).await
     }
 
-    /// Sets a policy in place of this version, and of no other.
+    /// Sets a policy in place of this version, and of no other; `None` is whichever holds.
     ///
     /// # Errors
     /// As [`Self::set_policy`], and when another version holds.
@@ -243,22 +243,13 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         policy: &str,
-        version: i32,
-    ) -> Result<PolicyRow, OperatorError> {
-        self.store_policy(workspace, policy, Some(version)).await
-    }
-
-    async fn store_policy(
-        &self,
-        workspace: WorkspaceId,
-        policy: &str,
-        instead_of: Option<i32>,
+        version: Option<i32>,
     ) -> Result<PolicyRow, OperatorError> {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
         let set = self
             .database
-            .fetch_optional(&SET_POLICY, &[&workspace, &policy, &instead_of])
+            .fetch_optional(&SET_POLICY, &[&workspace, &policy, &version])
             .await;
         set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)?
             .ok_or(Reason::PolicyConflict.into())

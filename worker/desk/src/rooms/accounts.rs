@@ -9,7 +9,7 @@ use letterbox_operator::{NewAccount, NewGrant, bearer};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{Visit, id, or_refusal, refused};
+use super::{Visit, id, or_refusal, refused, see_list};
 use crate::{
     oauth,
     response::{Response, Trouble, WithCookie, see},
@@ -18,15 +18,13 @@ use crate::{
 
 /// The accounts of a workspace.
 pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    match found(visit).await? {
-        Some(found) => Ok(visit.page("accounts", "Accounts", found)),
-        None => Ok(visit.page("accounts", "Accounts", ())),
-    }
+    let found = found(visit).await?;
+    Ok(visit.page("accounts", "Accounts", found))
 }
 
-async fn found(visit: &Visit<'_>) -> Result<Option<Value>, Trouble> {
+async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
     let Some(place) = visit.place().await? else {
-        return Ok(None);
+        return Ok(json!({}));
     };
     let (operator, user) = (&visit.operator, visit.user()?);
     let accounts = operator.accounts(place.workspace).await?;
@@ -50,12 +48,12 @@ async fn found(visit: &Visit<'_>) -> Result<Option<Value>, Trouble> {
             "answer": answers.iter().find(|one| one.account_id == account.account_id),
         })
     });
-    Ok(Some(json!({
+    Ok(json!({
         "may_connect": place.may_run(),
         "callback": format!("{}{}", visit.desk.origin, oauth::CALLBACK),
         "accounts": connected.collect::<Vec<_>>(),
         "place": place,
-    })))
+    }))
 }
 
 /// Connects an account of the person.
@@ -78,13 +76,11 @@ pub(crate) async fn connect(visit: &Visit<'_>) -> Result<Response, Trouble> {
         header: header.to_owned(),
         credential: credential(visit)?,
     };
-    let keys = visit
-        .operator
-        .recipient(SealedColumn::AccountCredential)
-        .await?;
-    let connecting = visit.operator.connect_account(&keys, &account).await;
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::AccountCredential).await?;
+    let connecting = operator.connect_account(&keys, &account).await;
     match or_refusal(connecting)? {
-        Ok(_) => Ok(see(&format!("/accounts?workspace={workspace}"))),
+        Ok(_) => Ok(see_list("accounts", workspace)),
         Err(refused) => refusal(visit, &refused).await,
     }
 }
@@ -117,7 +113,7 @@ pub(crate) async fn connect_by_grant(visit: &Visit<'_>) -> Result<Response, Trou
         Ok(connected) if account.authorize_url.is_some() => {
             Ok(see(&format!("/accounts/{}/let-in", connected.account_id)))
         }
-        Ok(_) => Ok(see(&format!("/accounts?workspace={workspace}"))),
+        Ok(_) => Ok(see_list("accounts", workspace)),
         Err(refused) => refusal(visit, &refused).await,
     }
 }
@@ -169,8 +165,7 @@ pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let handing = operator.hand_in_code(&keys, begun.account, begun.handed_in, &code);
     let account = handing.await?;
     let forgotten = session::begun_cookie(Begun::LetIn, "", visit.desk.is_https());
-    let place = format!("/accounts?workspace={}", account.workspace_id);
-    Ok(see(&place).with_cookie(forgotten))
+    Ok(see_list("accounts", account.workspace_id).with_cookie(forgotten))
 }
 
 fn not_begun() -> Trouble {
@@ -180,7 +175,7 @@ fn not_begun() -> Trouble {
 /// The room again, with what was filled in but for the credential.
 async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
     let form = &visit.asked.form;
-    let mut found = found(visit).await?.unwrap_or_default();
+    let mut found = found(visit).await?;
     found["refused"] = refused.into();
     let names = [
         "name",
@@ -220,15 +215,12 @@ pub(crate) async fn rotate(visit: &Visit<'_>, account: &str) -> Result<Response,
         }
         _ => operator.rotate_account(&keys, account, &credential).await?,
     };
-    Ok(see(&format!(
-        "/accounts?workspace={}",
-        rotated.workspace_id
-    )))
+    Ok(see_list("accounts", rotated.workspace_id))
 }
 
 /// Disconnects an account.
 pub(crate) async fn disconnect(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
     visit.need_sure()?;
     let gone = visit.operator.disconnect_account(id(account)?).await?;
-    Ok(see(&format!("/accounts?workspace={}", gone.workspace_id)))
+    Ok(see_list("accounts", gone.workspace_id))
 }

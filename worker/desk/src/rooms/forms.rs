@@ -10,7 +10,7 @@ use letterbox_operator::{Closing, Losing, Move, OperatorError, Problem, Reason, 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Visit, id, or_refusal, refused};
+use super::{Visit, id, or_refusal, refused, see_list};
 use crate::response::{Response, Trouble, see};
 
 /// Releases that are shown.
@@ -237,7 +237,7 @@ pub(crate) async fn move_to(
     };
     let moved = visit.operator.move_workflow(id(workflow)?, to).await?;
     Ok(match to {
-        Move::Delete => see(&format!("/forms?workspace={}", moved.workspace_id)),
+        Move::Delete => see_list("forms", moved.workspace_id),
         _ => see(&format!("/forms/{}", moved.workflow_id)),
     })
 }

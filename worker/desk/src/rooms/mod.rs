@@ -124,6 +124,11 @@ impl Visit<'_> {
     }
 }
 
+/// Sends the browser to the list of a room.
+fn see_list(room: &str, workspace: WorkspaceId) -> Response {
+    see(&format!("/{room}?workspace={workspace}"))
+}
+
 /// The id in a path or a form; what is none is not found.
 fn id<T: FromStr<Err: Display>>(text: &str) -> Result<T, Trouble> {
     text.parse().map_err(|_| Trouble::NotFound)

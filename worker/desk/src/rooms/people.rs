@@ -8,7 +8,7 @@ use letterbox_common::{
 use letterbox_operator::{AccountRow, Losing, words};
 use serde_json::{Value, json};
 
-use super::{Visit, chosen, id, or_refusal};
+use super::{Visit, chosen, id, or_refusal, see_list};
 use crate::response::{Response, Trouble, see};
 
 /// Versions of the policy that are shown.
@@ -69,10 +69,6 @@ async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> 
     Ok(visit.refusal("people", "People", found))
 }
 
-fn see_all(workspace: WorkspaceId) -> Response {
-    see(&format!("/people?workspace={workspace}"))
-}
-
 /// Makes somebody a member.
 pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
@@ -81,7 +77,7 @@ pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
     // Who is new is called like that until they say their name.
     let invited = visit.operator.invite(workspace, email, email, role).await;
     match or_refusal(invited)? {
-        Ok(_) => Ok(see_all(workspace)),
+        Ok(_) => Ok(see_list("people", workspace)),
         Err(refused) => refusal(visit, &refused).await,
     }
 }
@@ -114,7 +110,7 @@ pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
         _ => return Err(Trouble::Unreadable),
     };
     done?;
-    Ok(see_all(workspace))
+    Ok(see_list("people", workspace))
 }
 
 /// What the person is called, by all who see them.
@@ -138,9 +134,11 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
             .given("version")?
             .parse()
             .map_err(|_| Trouble::Unreadable)?;
-        let setting = operator.replace_policy(workspace, text, version).await;
+        let setting = operator
+            .replace_policy(workspace, text, Some(version))
+            .await;
         return match or_refusal(setting)? {
-            Ok(_) => Ok(see_all(workspace)),
+            Ok(_) => Ok(see_list("people", workspace)),
             Err(refused) => refusal(visit, &refused).await,
         };
     }
@@ -168,5 +166,5 @@ pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
         let account = account.map(id).transpose()?;
         operator.notify_through(workspace, account).await?;
     }
-    Ok(see_all(workspace))
+    Ok(see_list("people", workspace))
 }

@@ -11,7 +11,7 @@ use letterbox_common::{
 use letterbox_operator::{NewWebhook, Sender, SignalFilter};
 use serde_json::{Value, json};
 
-use super::{Visit, chosen, id, or_refusal};
+use super::{Visit, chosen, id, or_refusal, see_list};
 use crate::response::{Response, Trouble, see};
 
 /// Refusals and signals that are shown.
@@ -58,14 +58,10 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
         }),
         same_by_id: form.get("same_by_id").is_some(),
     };
-    let keys = visit
-        .operator
-        .recipient(SealedColumn::WebhookSecret)
-        .await?;
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
     let name = visit.given("name")?;
-    let creating = visit
-        .operator
-        .create_webhook(&keys, workspace, name, &sender);
+    let creating = operator.create_webhook(&keys, workspace, name, &sender);
     match or_refusal(creating.await)? {
         Ok(new) => Ok(made(visit, &new)),
         Err(refused) => {
@@ -135,13 +131,9 @@ pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, T
 
 /// Makes the successor of a webhook. Its address and its secret are shown once.
 pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
-    let keys = visit
-        .operator
-        .recipient(SealedColumn::WebhookSecret)
-        .await?;
-    let replacing = visit
-        .operator
-        .replace_webhook(&keys, id(webhook)?, secret(visit), OVERLAP);
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
+    let replacing = operator.replace_webhook(&keys, id(webhook)?, secret(visit), OVERLAP);
     Ok(made(visit, &replacing.await?))
 }
 
@@ -149,5 +141,5 @@ pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response
 pub(crate) async fn delete(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
     visit.need_sure()?;
     let gone = visit.operator.delete_webhook(id(webhook)?).await?;
-    Ok(see(&format!("/webhooks?workspace={}", gone.workspace_id)))
+    Ok(see_list("webhooks", gone.workspace_id))
 }
