@@ -116,8 +116,8 @@ impl Executor {
     }
 }
 
-/// A call of an agent failed, with this answer if there was one: its model is told, and the run goes
-/// on.
+/// A call of an agent failed, with this answer if there was one: its model is told, and the run
+/// goes on.
 pub(super) fn tell(
     key: ActionKey,
     reason: String,

@@ -369,7 +369,8 @@ impl Sending<'_> {
     }
 
     /// Whether the model that has called it is told that it failed, and may try something else; but
-    /// not if what it has called may have been done (`unanswered` attempts): it would be done twice.
+    /// not if what it has called may have been done (`unanswered` attempts): it would be done
+    /// twice.
     fn is_told(&self, unanswered: i32) -> bool {
         let may_be_done = unanswered > 0 && !SAFE_METHODS.contains(&self.outgoing.method());
         self.next.is_tool_call() && !may_be_done
