@@ -139,8 +139,7 @@ impl Work for Look<'_> {
         let is_chosen: HashSet<_> = chosen.iter().map(key).collect();
         let waiting = due.iter().filter(|one| !is_chosen.contains(&key(one)));
         let mut waiting: Vec<Candidate> = waiting.copied().collect();
-        // Written in the order of their keys. What came by time is locked already; what others
-        // have locked is skipped, so nobody waits here.
+        // Rows are locked in the order of their keys; what others have locked is skipped.
         chosen.sort_unstable_by_key(key);
         waiting.sort_unstable_by_key(key);
         let is_reported = !chosen.is_empty() || !self.is_reported;

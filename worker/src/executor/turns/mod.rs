@@ -57,7 +57,7 @@ impl Turns {
             let pause = match self.look(&mut memory).await {
                 Ok(()) if memory.is_full => {
                     match store::let_due_wait(&self.database, FLOOD).await {
-                        // They belong to this worker, which is late, or have gone meanwhile.
+                        // What is due and can't move is locked.
                         Ok(0) => LOOK_EVERY,
                         Ok(_) => continue,
                         Err(_) => OUTAGE_PAUSE,

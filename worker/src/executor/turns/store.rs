@@ -47,15 +47,14 @@ WHERE w.worker_id <> $1 AND w.seen_at > now() - interval '1 hour'";
     /// Runs whose time has come and that have no lane yet, or whose lease is over, the oldest
     /// first. $2: whether to look at those, too, that have been due for long. Usually there are
     /// none, and where an old snapshot keeps dead entries, looking through them takes its time.
-    /// Compares with `now()`, which does not change while the statement runs. Runs that somebody
-    /// keeps locked take no place among the $1.
+    /// Compares with `now()`, which does not change while the statement runs.
     RUNS_BY_TIME = runs_by_time "
 SELECT workspace_id, run_id,
        nullif(account_id, '00000000-0000-0000-0000-000000000000') AS account_id, due_at
 FROM active_runs
 WHERE (state = 'ready') IS FALSE AND due_at <= now()
   AND due_at > CASE WHEN $2 THEN '-infinity' ELSE now() - interval '5 minutes' END
-ORDER BY due_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED";
+ORDER BY due_at LIMIT $1";
 
     /// At most $3 lanes in which runs are ready, from behind a workspace and account round to them,
     /// and since when the first run of each is due.
@@ -113,12 +112,13 @@ WITH free AS (
 UPDATE active_runs a SET state = 'ready'
 FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id";
 
-    /// Lets many runs whose time has come wait in their lanes, the oldest first, without looking at
-    /// each. Those that a worker has had stay for the next look.
+    /// Lets many runs whose time has come, or whose lease is over, wait in their lanes, the oldest
+    /// first, without looking at each: also those behind as many as a look takes up, and as somebody
+    /// keeps locked.
     LET_DUE_WAIT = let_due_wait "
 WITH due AS (
     SELECT workspace_id, run_id FROM active_runs
-    WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
+    WHERE (state = 'ready') IS FALSE AND due_at <= now()
     ORDER BY due_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE active_runs a SET state = 'ready'
