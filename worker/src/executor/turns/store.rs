@@ -113,7 +113,7 @@ UPDATE active_runs a SET state = 'ready'
 FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id";
 
     /// Lets many runs whose time has come, or whose lease is over, wait in their lanes, the oldest
-    /// first, without looking at each: also those behind as many as a look takes up, and as somebody
+    /// first, without looking at each: also those behind more than a look takes up, which somebody
     /// keeps locked.
     LET_DUE_WAIT = let_due_wait "
 WITH due AS (
