@@ -1,10 +1,10 @@
 //! Workspaces from files: planned, applied as a whole, exported, and applied elsewhere.
 
-use std::{fmt::Write as _, time::Duration};
+use std::fmt::Write as _;
 
 use letterbox_database::Role;
 use letterbox_tests::{
-    Form, Process, Proxy, World, command_file, definition_with, eventually, folder, post,
+    Form, Process, World, command_file, definition_with, eventually, folder, post,
     problems_of_definition, problems_of_documents, problems_of_policy,
 };
 use serde_json::{Value, json};
@@ -611,48 +611,50 @@ fn schemas_say_what_the_programs_take() {
     );
 }
 
-/// While a plan is made, runs are recorded, also where it plans that they are not searched any
-/// more; and a plan that takes too long ends by itself.
+/// A plan reads what somebody keeps locked, and is not able to write or to lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_holds_nobody_up() {
+async fn a_plan_changes_and_locks_nothing() {
     let (world, gateway, _worker) = World::with_both().await;
     let files = Files::of(&world);
     let mut wanted = acme();
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = true.into();
     files.apply(&wanted, "--yes");
     let form = form_of(&world, &gateway, "Leads");
-    let other = world.form(&gateway).await;
-    // What is searched, and counted, from the first run on.
-    form.assert_accepts("first").await;
+    form.assert_accepts("a").await;
     world.await_state("failed", 1).await;
+    // Of every kind something is new, another or gone.
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = false.into();
-    for webhook in ["crm", "pay", "own"] {
-        of(&mut wanted, "webhook", webhook)["allow_from"] = "192.0.2.0/24".into();
+    of(&mut wanted, "member", "ada@example.com")["role"] = "viewer".into();
+    of(&mut wanted, "member", "bob@example.com")["is_deactivated"] = false.into();
+    for name in ["Leads", "Draft", "Paused"] {
+        of(&mut wanted, "workflow", name)["owner"] = "bob@example.com".into();
     }
-    let proxy = Proxy::before(&world.database_url).await;
-    proxy.delay(Duration::from_millis(30));
-    let settings = [("DATABASE_URL", proxy.url.as_str())];
-    let plan = files.command(&wanted, "--plan");
-    let session = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-        AND application_name = 'letterbox' AND backend_xid IS NOT NULL";
-    let late = format!("{session} AND query LIKE '%UPDATE webhooks SET allow_from%'");
-    std::thread::scope(|scope| {
-        let planning = scope.spawn(|| world.letterbox_with(&settings, &plan));
-        let runtime = tokio::runtime::Handle::current();
-        let meanwhile = async {
-            world.await_count("it is nearly done", &late, 1).await;
-            proxy.stall();
-            form.assert_accepts("a").await;
-            other.assert_accepts("a").await;
-            world.await_runs(3).await;
-            world.assert_count(session, 1).await; // the plan was not waited for
-            eventually("it is over", async || planning.is_finished()).await;
-            world.await_count("nothing is held", session, 0).await;
-        };
-        tokio::task::block_in_place(|| runtime.block_on(meanwhile));
-        let told = String::from_utf8(planning.join().unwrap().stderr).unwrap();
-        assert!(told.contains("others would wait"), "{told}");
-    });
+    of(&mut wanted, "webhook", "crm")["allow_from"] = "192.0.2.0/24".into();
+    of(&mut wanted, "subscription", "acme.all")["is_paused"] = false.into();
+    let all = wanted.as_array_mut().unwrap();
+    all.retain(|one| ![json!("own"), json!("Paused")].contains(&one["name"]));
+    all.push(json!({"kind": "webhook", "name": "new"}));
+    let everything = "BEGIN; SELECT FROM workspaces FOR UPDATE; SELECT FROM members FOR UPDATE;
+        SELECT FROM users FOR UPDATE; SELECT FROM policies FOR UPDATE;
+        SELECT FROM workflows FOR UPDATE; SELECT FROM releases FOR UPDATE;
+        SELECT FROM form_links FOR UPDATE; SELECT FROM webhooks FOR UPDATE;
+        SELECT FROM subscriptions FOR UPDATE; SELECT FROM runs FOR UPDATE";
+    let holding = world.session(Role::Login).await;
+    holding.batch_execute(everything).await.unwrap();
+    let planned = files.apply(&wanted, "--prune --plan");
+    holding.batch_execute("ROLLBACK").await.unwrap();
+    let name = world.database_url.rsplit('/').next().unwrap();
+    let set = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    world.change(&set).await;
+    assert_eq!(files.apply(&wanted, "--prune --plan"), planned);
+    let refused = files.refused(&wanted, "--prune --yes");
+    assert!(refused.contains("read-only"), "{refused}");
+    let reset = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+    world.change(&reset).await;
+    form.assert_lives().await;
+    let applied = files.apply(&wanted, "--prune --yes");
+    assert_eq!(applied["steps"], planned["steps"]);
+    assert_eq!(files.apply(&wanted, "--prune --plan")["steps"], json!([]));
 }
 
 /// A search that ends is off with the commit; what runs were found by is deleted afterwards, and

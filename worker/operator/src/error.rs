@@ -1,7 +1,5 @@
 //! Why an order was not carried out.
 
-use std::time::Duration;
-
 use letterbox_broker::BrokerError;
 use letterbox_common::{
     RandomError,
@@ -120,6 +118,9 @@ pub enum Reason {
     /// The allowance of a workspace is beyond what the database can store.
     #[error("an allowance must be at most 2,147,483,647 runs")]
     AllowanceTooLarge,
+    /// As the columns of a workspace allow.
+    #[error("an action is tried 1 to 30 times, the second time after 1 ms to an hour")]
+    InvalidRetries,
     /// The credential of such an account is its token, which nobody hands in.
     #[error(
         "the account gets its tokens by OAuth 2.0: give it another client secret, or let its owner \
@@ -192,12 +193,6 @@ pub enum Reason {
     /// A plan is older than what it is about.
     #[error("something was changed meanwhile: look at the plan again")]
     PlanConflict,
-    /// Others wait for what a plan looks at. Holds for how long it may.
-    #[error(
-        "the plan took longer than {0:?}, and others would wait for it: give fewer documents at a \
-         time, or run this nearer to the database"
-    )]
-    PlanTooLong(Duration),
     /// Holds why.
     #[error(
         "the search is off, but not all of what runs were found by is deleted ({0}): run \

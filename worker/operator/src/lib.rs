@@ -57,7 +57,7 @@ pub use self::{
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
     documents::{
-        Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, SecretFrom, Secrets, Set, Step, Verb,
+        Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, SecretFrom, Secrets, Set, Step, Verb,
     },
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},

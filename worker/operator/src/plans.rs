@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use letterbox_common::ids::WorkflowId;
+use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Row, RowError, statements};
 use letterbox_workflow::Definition;
 use serde::Serialize;
@@ -111,12 +111,12 @@ impl Operator {
             [Some(checked.actions_json()), checked.on_failure_json()],
         );
         let former = Parts::of_release(&found)?;
-        let mut warnings = checked.warnings();
-        warnings.extend(self.account_warnings(workflow, &checked).await?);
+        let row = self.workflow(workflow).await?.row;
+        let warnings = self.warnings(row.workspace_id, row.owner_id, &checked);
         Ok(DeployPlan {
             ends: self.live_links(Losing::Workflow(workflow)).await?,
             changes: Parts::changes(&former, &latter),
-            warnings,
+            warnings: warnings.await?,
         })
     }
 
@@ -149,19 +149,20 @@ impl Operator {
         releases.collect()
     }
 
-    async fn account_warnings(
+    /// What an owner may want to fix in a definition, one sentence each.
+    pub(crate) async fn warnings(
         &self,
-        workflow: WorkflowId,
+        workspace: WorkspaceId,
+        owner: UserId,
         definition: &Definition,
     ) -> Result<Vec<String>, OperatorError> {
-        let row = self.workflow(workflow).await?.row;
         let work = workflows::AccountWarnings {
-            workspace: row.workspace_id,
-            owner: row.owner_id,
+            workspace,
+            owner,
             definition,
         };
         let warnings = self.database.transaction("account warnings", &work).await?;
-        Ok(warnings.unwrap_or_default())
+        Ok([definition.warnings(), warnings.unwrap_or_default()].concat())
     }
 }
 

@@ -4,14 +4,14 @@ use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 use letterbox_workflow::{
-    ActionFacts, Decision, Policy, preview::sending_actions, release::Release,
+    ActionFacts, Decision, Definition, Policy, preview::sending_actions, release::Release,
 };
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Reason, error::Explain, json};
+use crate::{AccountRow, Operator, OperatorError, Reason, error::Explain, json};
 
 statements! {
     /// The policy of a workspace that holds now.
@@ -91,6 +91,17 @@ pub(crate) struct DeployedActions {
 }
 
 impl DeployedActions {
+    /// Those of a workflow that is not deployed yet.
+    pub(crate) fn of(name: &str, owner: UserId, definition: &Definition) -> Self {
+        Self {
+            workflow_id: WorkflowId::generate(),
+            name: name.to_owned(),
+            owner_id: owner,
+            actions: definition.actions_json().to_owned(),
+            on_failure: definition.on_failure_json().map(str::to_owned),
+        }
+    }
+
     /// `None` if a newer version has written them.
     pub(crate) fn release(&self) -> Option<Release> {
         Release::parse(&self.actions, self.on_failure.as_deref()).ok()
@@ -173,57 +184,10 @@ impl Operator {
         workspace: WorkspaceId,
         policy: &str,
     ) -> Result<PolicyChange, OperatorError> {
-        let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
-        self.need_workspace(workspace).await?;
-        let current = self.current_policy(workspace).await?;
-        let mut warnings = Vec::new();
-        // One that can't be read denies everything; it must be possible to replace it.
-        let before = match current.map(|current| Policy::parse(&current.policy.to_string())) {
-            None => Some(Policy::default()),
-            Some(Ok(policy)) => Some(policy),
-            Some(Err(error)) => {
-                warnings.push(format!("the policy that holds now can't be read: {error}"));
-                None
-            }
-        };
+        let current = self.policy(workspace).await?.policy.to_string();
         let accounts = self.accounts(workspace).await?;
-        let accounts = accounts.iter().filter(|one| one.disconnected_at.is_none());
-        let accounts: Vec<_> = accounts
-            .map(|one| (one.user_id, one.name.clone(), host(&one.base_url)))
-            .collect();
         let deployed = self.deployed_actions(workspace).await?;
-        let mut changes = Vec::new();
-        for workflow in &deployed {
-            let Some(release) = workflow.release() else {
-                continue;
-            };
-            for action in sending_actions(&release) {
-                let mut of_owner = accounts.iter().filter(|one| one.0 == workflow.owner_id);
-                let account = of_owner.find(|one| one.1 == action.account);
-                let facts = ActionFacts {
-                    action: action.kind,
-                    account: action.account,
-                    method: action.method,
-                    host: account.map(|one| one.2.as_str()).unwrap_or_default(),
-                    taint: action.taint,
-                };
-                let before = before.as_ref().map(|before| before.decide(&facts).decision);
-                let before = before.unwrap_or(Decision::Deny);
-                let after = after.decide(&facts).decision;
-                if before != after {
-                    changes.push(RulingChange {
-                        workflow_id: workflow.workflow_id,
-                        workflow_name: workflow.name.clone(),
-                        action_id: action.id.to_owned(),
-                        before,
-                        after,
-                    });
-                }
-            }
-        }
-        let named: Vec<_> = accounts.into_iter().map(|one| (one.1, one.2)).collect();
-        warnings.extend(after.useless_rules(&named));
-        Ok(PolicyChange { warnings, changes })
+        compare_policies(&current, policy, &accounts, &deployed)
     }
 
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.
@@ -272,11 +236,66 @@ impl Operator {
     }
 }
 
+/// Tells what another policy than `current` changes for these workflows. Both are JSON text.
+pub(crate) fn compare_policies(
+    current: &str,
+    policy: &str,
+    accounts: &[AccountRow],
+    deployed: &[DeployedActions],
+) -> Result<PolicyChange, OperatorError> {
+    let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
+    let mut warnings = Vec::new();
+    // One that can't be read denies everything; it must be possible to replace it.
+    let before = match Policy::parse(current) {
+        Ok(policy) => Some(policy),
+        Err(error) => {
+            warnings.push(format!("the policy that holds now can't be read: {error}"));
+            None
+        }
+    };
+    let accounts = accounts.iter().filter(|one| one.disconnected_at.is_none());
+    let accounts: Vec<_> = accounts
+        .map(|one| (one.user_id, one.name.clone(), host(&one.base_url)))
+        .collect();
+    let mut changes = Vec::new();
+    for workflow in deployed {
+        let Some(release) = workflow.release() else {
+            continue;
+        };
+        for action in sending_actions(&release) {
+            let mut of_owner = accounts.iter().filter(|one| one.0 == workflow.owner_id);
+            let account = of_owner.find(|one| one.1 == action.account);
+            let facts = ActionFacts {
+                action: action.kind,
+                account: action.account,
+                method: action.method,
+                host: account.map(|one| one.2.as_str()).unwrap_or_default(),
+                taint: action.taint,
+            };
+            let before = before.as_ref().map(|before| before.decide(&facts).decision);
+            let before = before.unwrap_or(Decision::Deny);
+            let after = after.decide(&facts).decision;
+            if before != after {
+                changes.push(RulingChange {
+                    workflow_id: workflow.workflow_id,
+                    workflow_name: workflow.name.clone(),
+                    action_id: action.id.to_owned(),
+                    before,
+                    after,
+                });
+            }
+        }
+    }
+    let named: Vec<_> = accounts.into_iter().map(|one| (one.1, one.2)).collect();
+    warnings.extend(after.useless_rules(&named));
+    Ok(PolicyChange { warnings, changes })
+}
+
 #[expect(
     clippy::expect_used,
     reason = "a policy is words, numbers and lists of them"
 )]
-fn default_policy() -> Value {
+pub(crate) fn default_policy() -> Value {
     serde_json::to_value(Policy::default())
         .expect("words, numbers and lists of them always serialize")
 }

@@ -145,9 +145,7 @@ impl Operator {
             self.declare_queue(broker, &former).await?;
             return Ok(former);
         }
-        if !is_queue_name(&new.queue) {
-            return Err(Reason::InvalidQueue.into());
-        }
+        check_queue(&new.queue)?;
         if !new.may_exist {
             self.need_new_queue(broker, &new.queue).await?;
         }
@@ -185,9 +183,7 @@ impl Operator {
         workspace: WorkspaceId,
         new: &NewSubscription,
     ) -> Result<SubscriptionRow, OperatorError> {
-        if !is_queue_name(&new.queue) {
-            return Err(Reason::InvalidQueue.into());
-        }
+        check_queue(&new.queue)?;
         self.insert_subscription(workspace, Uuid::new_v4(), new)
             .await
     }
@@ -312,12 +308,13 @@ async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<(), Ope
     })
 }
 
-/// Whether a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the
+/// Checks that a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the
 /// broker's names, and none of Letterbox's.
-fn is_queue_name(name: &str) -> bool {
+pub(crate) fn check_queue(name: &str) -> Result<(), Reason> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
-    (1..=200).contains(&name.len())
+    let is_good = (1..=200).contains(&name.len())
         && name.chars().all(is_plain)
         && !name.starts_with("amq.")
-        && !name.starts_with("letterbox.")
+        && !name.starts_with("letterbox.");
+    is_good.then_some(()).ok_or(Reason::InvalidQueue)
 }

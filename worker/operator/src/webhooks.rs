@@ -92,11 +92,6 @@ UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
 WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL
 RETURNING ", columns!());
 
-    /// The rules of a webhook.
-    RULES = webhook_rules "
-SELECT scheme_rules FROM webhooks
-WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL";
-
     /// Sets who may send to a webhook, and what is kept of its deliveries.
     CHANGE_WEBHOOK = change_webhook "
 UPDATE webhooks SET allow_from = $3, kept_headers = nullif($4::text[], '{}')
@@ -229,14 +224,7 @@ impl Operator {
         sender: &Sender,
     ) -> Result<NewWebhook, OperatorError> {
         check_name(name)?;
-        let rules = rules_of(sender.scheme, sender.rules.as_deref())?;
-        let (networks, kept) = (sender.allow_from.as_deref(), &sender.kept_headers);
-        check_changeable(sender.scheme, &rules, networks, kept)?;
-        if sender.same_by_id && rules.id_header.is_none() {
-            let why = format!("the scheme {} signs no id", sender.scheme);
-            return Err(Reason::InvalidScheme(why).into());
-        }
-        let secret = usable_secret(&rules, sender.secret.clone())?;
+        let secret = sender.check()?;
         let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
         let created = self
             .database
@@ -323,23 +311,17 @@ impl Operator {
         Ok(new)
     }
 
-    /// Sets which networks may send to a webhook, and which headers are kept of its deliveries.
-    ///
-    /// # Errors
-    /// When there is no such webhook, or its scheme does not allow that.
+    /// Sets which networks may send to a webhook, and which headers are kept of its deliveries:
+    /// what [`Sender::check`] has found right.
     pub(crate) async fn change_webhook(
         &self,
         webhook: &WebhookRow,
         allow_from: Option<&str>,
         kept_headers: &[String],
     ) -> Result<(), OperatorError> {
-        let (workspace, id) = (webhook.workspace_id, webhook.webhook_id);
-        let (rules,): (Option<String>,) = self.find(&RULES, &[&workspace, &id], "webhook").await?;
-        let rules = rules_of(webhook.scheme, rules.as_deref())?;
-        check_changeable(webhook.scheme, &rules, allow_from, kept_headers)?;
         let parameters = &[
-            /* $1 workspace_id */ &workspace as _,
-            /* $2 webhook_id */ &id as _,
+            /* $1 workspace_id */ &webhook.workspace_id as _,
+            /* $2 webhook_id */ &webhook.webhook_id as _,
             /* $3 allow_from */ &allow_from as _,
             /* $4 kept_headers */ &kept_headers as _,
         ];
@@ -377,23 +359,28 @@ impl Operator {
     }
 }
 
-/// Checks what of a webhook can be another later: who may send, and what is kept.
-fn check_changeable(
-    scheme: Scheme,
-    rules: &Rules,
-    allow_from: Option<&str>,
-    kept_headers: &[String],
-) -> Result<(), Reason> {
-    if let Some(networks) = allow_from {
-        let parsed = networks.parse::<Networks>();
-        parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
-        if networks.trim().is_empty() {
-            return Err(Reason::InvalidScheme("networks: name at least one".into()));
+impl Sender {
+    /// Checks everything about it. Gives the secret: that which it has already, or a new one.
+    ///
+    /// # Errors
+    /// When its rules, secret, networks or headers are invalid.
+    pub(crate) fn check(&self) -> Result<Secret, OperatorError> {
+        let rules = rules_of(self.scheme, self.rules.as_deref())?;
+        if let Some(networks) = &self.allow_from {
+            let parsed = networks.parse::<Networks>();
+            parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
+            if networks.trim().is_empty() {
+                return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
+            }
         }
+        let kept = KeptNames::new(self.scheme, &rules, &self.kept_headers);
+        kept.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+        if self.same_by_id && rules.id_header.is_none() {
+            let why = format!("the scheme {} signs no id", self.scheme);
+            return Err(Reason::InvalidScheme(why).into());
+        }
+        usable_secret(&rules, self.secret.clone())
     }
-    let kept = KeptNames::new(scheme, rules, kept_headers);
-    kept.map(drop)
-        .map_err(|error| Reason::InvalidScheme(error.to_string()))
 }
 
 /// The rules of a scheme; `rules` is JSON text, for a custom scheme.

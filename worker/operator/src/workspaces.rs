@@ -194,10 +194,7 @@ impl Operator {
         name: &str,
         run_allowance: Option<u32>,
     ) -> Result<Workspace, OperatorError> {
-        check_name(name)?;
-        if name == "all" {
-            return Err(Reason::ReservedName.into());
-        }
+        check_workspace(name)?;
         let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
         self.fetch_one(&CREATE_WORKSPACE, &[&id, &name, &allowance])
             .await
@@ -240,6 +237,7 @@ impl Operator {
     /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
     /// before the second one.
     pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
+        retries.check()?;
         self.execute(
             &SET_RETRIES,
             &[
@@ -380,8 +378,30 @@ impl Operator {
     }
 }
 
+/// Checks the name of a new workspace.
+pub(crate) fn check_workspace(name: &str) -> Result<(), OperatorError> {
+    match name {
+        "all" => Err(Reason::ReservedName.into()),
+        name => check_name(name),
+    }
+}
+
+impl Retries {
+    /// Checks what the database would refuse.
+    pub(crate) fn check(&self) -> Result<(), Reason> {
+        let pauses = 1..=3_600_000;
+        let is_good = self
+            .attempts
+            .is_none_or(|attempts| (1..=30).contains(&attempts))
+            && self
+                .first_pause_milliseconds
+                .is_none_or(|pause| pauses.contains(&pause));
+        is_good.then_some(()).ok_or(Reason::InvalidRetries)
+    }
+}
+
 /// An allowance as the database stores it.
-fn stored_allowance(runs: Option<u32>) -> Result<Option<i32>, Reason> {
+pub(crate) fn stored_allowance(runs: Option<u32>) -> Result<Option<i32>, Reason> {
     runs.map(i32::try_from)
         .transpose()
         .map_err(|_| Reason::AllowanceTooLarge)

@@ -12,10 +12,6 @@ pub(super) struct Change {
     pub(super) members: Vec<String>,
     /// The same, in words.
     pub(super) told: Vec<String>,
-    /// What ends by it, for everybody who has it.
-    pub(super) ends: Vec<String>,
-    /// What the owner may want to fix.
-    pub(super) warnings: Vec<String>,
 }
 
 impl Change {
@@ -26,8 +22,6 @@ impl Change {
             is_new: former.is_none(),
             members: Vec::new(),
             told: Vec::new(),
-            ends: Vec::new(),
-            warnings: Vec::new(),
         };
         for (member, after) in wanted.members() {
             // By these it was found; a secret is a new webhook's, a name a new user's.

@@ -6,6 +6,9 @@ mod apply;
 mod change;
 mod export;
 mod orders;
+mod outlook;
+mod plan;
+mod steps;
 
 use std::fmt;
 
@@ -16,7 +19,11 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-pub use self::apply::{Applied, MadeWebhook, Secrets, Set, Step, Verb};
+pub use self::{
+    apply::{Applied, MadeWebhook},
+    plan::Plan,
+    steps::{Secrets, Set, Step, Verb},
+};
 
 use letterbox_database::{FromRow, Statement};
 

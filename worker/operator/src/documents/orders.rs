@@ -2,23 +2,21 @@
 //! they say. Each is part of the transaction of its workspace.
 
 use letterbox_common::{
-    ids::{UserId, WorkflowId, WorkspaceId},
-    sealing::Seal,
+    ids::{WorkflowId, WorkspaceId},
+    sealing::{Seal, Secret},
     states::WorkflowState,
     webhook::Scheme,
 };
 use letterbox_database::statements;
-use letterbox_workflow::Definition;
 use serde_json::Value;
 
 use super::{
-    Applied, Document, MadeWebhook, MemberDocument, SameBy, SecretFrom, Secrets,
-    SubscriptionDocument, WebhookDocument, WorkflowDocument, WorkspaceDocument,
-    change::{Change, told, told_link},
+    Document, MadeWebhook, MemberDocument, SameBy, SecretFrom, Secrets, SubscriptionDocument,
+    WebhookDocument, WorkflowDocument, WorkspaceDocument, change::Change, outlook::no_member,
 };
 use crate::{
-    LiveLink, Losing, Member, Move, NewSubscription, Operator, OperatorError, Reason, Retries,
-    Sender, SubscribedTo, SubscriptionRow, WebhookRow,
+    Member, Move, NewSubscription, Operator, OperatorError, Reason, Retries, Sender, SubscribedTo,
+    WebhookRow,
 };
 
 statements! {
@@ -29,53 +27,33 @@ WHERE workspace_id = $1 AND workflow_id = $2 AND state <> 'deleted'";
 }
 
 impl Operator {
-    /// Carries out what one document says; notes what comes of it.
+    /// Carries out what one document says. Gives the webhook that it has made.
     pub(super) async fn carry_out(
         &self,
         keys: &dyn Seal,
         secrets: &Secrets<'_>,
         workspace: WorkspaceId,
         document: &Document,
-        change: &mut Change,
-        applied: &mut Applied,
-    ) -> Result<(), OperatorError> {
+        change: &Change,
+    ) -> Result<Option<MadeWebhook>, OperatorError> {
         match document {
-            Document::Workspace(wanted) => self.set_up(workspace, wanted, change).await,
-            Document::Member(wanted) => self.set_up_member(workspace, wanted, change).await,
+            Document::Workspace(wanted) => self.set_up(workspace, wanted, change).await?,
+            Document::Member(wanted) => self.set_up_member(workspace, wanted, change).await?,
             Document::Policy(wanted) => {
                 let policy = wanted.policy.to_string();
-                let preview = self.preview_policy(workspace, &policy).await?;
-                change.warnings = preview.warnings;
-                for ruling in preview.changes {
-                    let (before, after) = (ruling.before, ruling.after);
-                    let (workflow, action) = (ruling.workflow_name, ruling.action_id);
-                    // By name: a workflow of the same plan has another id when it is made.
-                    let told = format!("{action} of {workflow}: {before} -> {after}");
-                    change.told.push(told);
-                }
-                self.set_policy(workspace, &policy).await.map(drop)
+                self.set_policy(workspace, &policy).await?;
             }
-            Document::Workflow(wanted) => self.set_up_workflow(workspace, wanted, change).await,
+            Document::Workflow(wanted) => self.set_up_workflow(workspace, wanted, change).await?,
             Document::Webhook(wanted) if change.is_new => {
-                let from = match &wanted.secret {
-                    Some(SecretFrom::File(name)) => Some(format!("its secret is in {name}")),
-                    Some(SecretFrom::Environment(name)) => {
-                        Some(format!("its secret is in the environment, as {name}"))
-                    }
-                    _ => None,
-                };
-                change.told.extend(from);
-                let made = self.make_webhook(keys, secrets, workspace, wanted).await?;
-                applied.webhooks.push(made);
-                Ok(())
+                let making = self.make_webhook(keys, secrets, workspace, wanted);
+                return making.await.map(Some);
             }
-            Document::Webhook(wanted) => self.set_up_webhook(workspace, wanted, change).await,
+            Document::Webhook(wanted) => self.set_up_webhook(workspace, wanted).await?,
             Document::Subscription(wanted) => {
-                let made = self.set_up_subscription(workspace, wanted, change).await?;
-                applied.made.extend(made);
-                Ok(())
+                self.set_up_subscription(workspace, wanted, change).await?;
             }
         }
+        Ok(None)
     }
 
     async fn set_up(
@@ -123,101 +101,60 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &MemberDocument,
-        change: &mut Change,
+        change: &Change,
     ) -> Result<(), OperatorError> {
-        let members = self.members(workspace).await?;
-        let same = |member: &&Member| member.email.eq_ignore_ascii_case(&wanted.email);
-        if let Some(known) = members.iter().find(same) {
-            let (user, was) = (known.user_id, known.deactivated_at.is_some());
-            let of = Losing::Member(workspace, user);
-            let links = self.live_links(of).await?;
-            let is_deactivated = wanted.is_deactivated.unwrap_or(was);
+        let (user, was) = if change.is_new {
+            let name = wanted.name.as_ref().unwrap_or(&wanted.email);
+            let inviting = self.invite(workspace, &wanted.email, name, wanted.role);
+            (inviting.await?.user_id, false)
+        } else {
+            let known = self.member_of(workspace, &wanted.email).await?;
+            (known.user_id, known.deactivated_at.is_some())
+        };
+        let is_deactivated = wanted.is_deactivated.unwrap_or(was);
+        if !change.is_new || is_deactivated {
             self.set_member(workspace, user, wanted.role, is_deactivated)
-                .await?;
-            change.ends = self.ended_of(&links, of).await?;
-            return Ok(());
-        }
-        let name = wanted.name.as_ref().unwrap_or(&wanted.email);
-        let member = self
-            .invite(workspace, &wanted.email, name, wanted.role)
-            .await?;
-        if wanted.is_deactivated == Some(true) {
-            self.set_member(workspace, member.user_id, wanted.role, true)
                 .await?;
         }
         Ok(())
-    }
-
-    /// Those of these links that live no more, in words.
-    async fn ended_of(&self, links: &[LiveLink], of: Losing) -> Result<Vec<String>, OperatorError> {
-        let left = self.live_links(of).await?;
-        let is_left = |link: &&LiveLink| {
-            left.iter()
-                .any(|other| other.form_link_id == link.form_link_id)
-        };
-        let ended = links.iter().filter(|link| !is_left(link));
-        Ok(ended.map(told_link).collect())
     }
 
     async fn set_up_workflow(
         &self,
         workspace: WorkspaceId,
         wanted: &WorkflowDocument,
-        change: &mut Change,
+        change: &Change,
     ) -> Result<(), OperatorError> {
-        if wanted.state == WorkflowState::Deleted {
-            return Err(Reason::DeletedDocument(wanted.name.clone()).into());
-        }
+        use WorkflowState::{Deployed, Draft, Paused};
         let definition = wanted.definition.to_string();
-        let owner: UserId = self.user_of(workspace, &wanted.owner).await?;
-        if change.is_new {
-            let making = self.create_workflow(workspace, owner, &wanted.name, &definition);
-            let made = making.await?.workflow_id;
-            if wanted.state != WorkflowState::Draft {
-                change.warnings = self.deploy(made, None).await?.warnings;
-            }
-            if wanted.state == WorkflowState::Paused {
-                self.move_workflow(made, Move::Pause).await?;
-            }
-            return Ok(());
-        }
-        let workflow: WorkflowId = self.id_by_name(workspace, &wanted.name).await?;
-        let of = Losing::Workflow(workflow);
-        let links = self.live_links(of).await?;
+        let owner = self.member_of(workspace, &wanted.owner).await?.user_id;
         let is_other = change.is_in("definition");
-        if change.is_in("owner") {
-            self.transfer_workflow(workflow, owner).await?;
-        }
-        let now = self.workflow(workflow).await?.row.state;
-        use WorkflowState::{Deleted, Deployed, Draft, Paused};
-        match (now, wanted.state) {
-            (Draft, Draft) => {}
-            (_, Draft) => drop(self.move_workflow(workflow, Move::Draft).await?),
-            (Draft, _) => {}
-            (Deployed, Paused) if !is_other => {
-                self.move_workflow(workflow, Move::Pause).await?;
+        let (workflow, now): (WorkflowId, _) = if change.is_new {
+            let making = self.create_workflow(workspace, owner, &wanted.name, &definition);
+            (making.await?.workflow_id, Draft)
+        } else {
+            let known = self.id_by_name(workspace, &wanted.name).await?;
+            if change.is_in("owner") {
+                self.transfer_workflow(known, owner).await?;
             }
-            (Paused, Deployed) if !is_other => {
-                self.move_workflow(workflow, Move::Activate).await?;
-            }
-            (_, Deployed | Paused | Deleted) => {}
-        }
+            (known, self.workflow(known).await?.row.state)
+        };
         let is_deployed = wanted.state != Draft && (is_other || now == Draft);
+        if now != Draft && wanted.state == Draft {
+            self.move_workflow(workflow, Move::Draft).await?;
+        }
         if is_deployed {
-            let plan = self.plan_deploy(workflow, Some(&definition)).await?;
-            change.told.retain(|told| !told.starts_with("definition"));
-            change.told.extend(told("fields", &plan.changes.fields));
-            change.told.extend(told("actions", &plan.changes.actions));
-            change.warnings = self.deploy(workflow, Some(&definition)).await?.warnings;
-            if wanted.state == Paused {
-                self.move_workflow(workflow, Move::Pause).await?;
-            }
-        } else if is_other {
-            Definition::check(&definition).map_err(Reason::InvalidDefinition)?;
+            self.deploy(workflow, Some(&definition)).await?;
+        } else if is_other && !change.is_new {
             self.execute(&SET_DRAFT, &[&workspace, &workflow, &definition])
                 .await?;
         }
-        change.ends = self.ended_of(&links, of).await?;
+        let now = if is_deployed { Deployed } else { now };
+        match (now, wanted.state) {
+            (Deployed, Paused) => drop(self.move_workflow(workflow, Move::Pause).await?),
+            (Paused, Deployed) => drop(self.move_workflow(workflow, Move::Activate).await?),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -228,28 +165,8 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &WebhookDocument,
     ) -> Result<MadeWebhook, OperatorError> {
-        let given = match &wanted.secret {
-            None | Some(SecretFrom::Later) => None,
-            Some(from) => Some(secrets(from).map_err(Reason::NoSecret)?),
-        };
-        let is_later = wanted.secret == Some(SecretFrom::Later);
-        let scheme = match &wanted.scheme {
-            None => Scheme::Letterbox,
-            Some(word) => {
-                let scheme = word.parse::<Scheme>();
-                scheme.map_err(|error| Reason::InvalidScheme(format!("scheme: {error}")))?
-            }
-        };
-        let is_shown = given.is_none() && !is_later;
-        let sender = Sender {
-            scheme,
-            rules: wanted.rules.as_ref().map(Value::to_string),
-            secret: given,
-            is_secret_later: is_later,
-            allow_from: wanted.allow_from.clone().flatten(),
-            kept_headers: wanted.keep_headers.clone().unwrap_or_default(),
-            same_by_id: wanted.same_by == Some(SameBy::Id),
-        };
+        let sender = wanted.sender(wanted.given_secret(secrets)?)?;
+        let is_shown = sender.secret.is_none() && !sender.is_secret_later;
         let made = self
             .create_webhook(keys, workspace, &wanted.name, &sender)
             .await?;
@@ -264,27 +181,19 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &WebhookDocument,
-        change: &Change,
     ) -> Result<(), OperatorError> {
-        for member in ["scheme", "rules", "same_by"] {
-            if change.is_in(member) {
-                return Err(Reason::FixedMember(wanted.name.clone(), member).into());
-            }
-        }
         let now = self.webhook_named(workspace, &wanted.name).await?;
         let allow_from = wanted.allow_from.as_ref().unwrap_or(&now.allow_from);
         let kept = wanted.keep_headers.as_ref().unwrap_or(&now.kept_headers);
         self.change_webhook(&now, allow_from.as_deref(), kept).await
     }
 
-    /// Gives the subscription if it is new.
     async fn set_up_subscription(
         &self,
         workspace: WorkspaceId,
         wanted: &SubscriptionDocument,
         change: &Change,
-    ) -> Result<Option<SubscriptionRow>, OperatorError> {
-        let mut made = None;
+    ) -> Result<(), OperatorError> {
         if change.is_new {
             let webhook = match wanted.webhook.as_ref().and_then(Option::as_ref) {
                 Some(name) => Some(self.webhook_named(workspace, name).await?.webhook_id),
@@ -300,78 +209,70 @@ impl Operator {
                 login: None,
                 may_exist: false,
             };
-            made = Some(self.add_subscription(workspace, &new).await?);
-        } else if change.is_in("webhook") || change.is_in("signal_kind") {
-            return Err(Reason::QueueTaken.into());
+            self.add_subscription(workspace, &new).await?;
         }
         if let Some(pauses) = wanted.is_paused {
             self.pause_subscription(workspace, &wanted.queue, pauses)
                 .await?;
         }
-        Ok(made)
+        Ok(())
     }
 
-    /// Deletes what no document names; tells what ends by it.
+    /// Deletes what no document names.
     pub(super) async fn prune(
         &self,
         workspace: WorkspaceId,
         document: &Document,
-        applied: &mut Applied,
-    ) -> Result<Vec<String>, OperatorError> {
+    ) -> Result<(), OperatorError> {
         match document {
             Document::Member(member) => {
-                let user = self.user_of(workspace, &member.email).await?;
-                let of = Losing::Member(workspace, user);
-                let links = self.live_links(of).await?;
-                self.remove_member(workspace, user).await?;
-                self.ended_of(&links, of).await
+                let member = self.member_of(workspace, &member.email).await?;
+                self.remove_member(workspace, member.user_id).await?;
             }
             Document::Workflow(workflow) => {
                 let id = self.id_by_name(workspace, &workflow.name).await?;
-                let links = self.live_links(Losing::Workflow(id)).await?;
                 self.move_workflow(id, Move::Delete).await?;
-                Ok(links.iter().map(told_link).collect())
             }
             Document::Webhook(webhook) => {
-                let doomed = self.webhook_named(workspace, &webhook.name).await?;
-                self.delete_webhook(doomed.webhook_id).await?;
-                let mut ends = vec!["its address and its secret".to_owned()];
-                // One that it was to replace would go on.
-                let mut former = doomed.replaces;
-                while let Some(id) = former {
-                    let webhook = self.webhook(id).await?;
-                    if webhook.deleted_at.is_none() {
-                        self.delete_webhook(id).await?;
-                        ends.push("those of the webhook that it was to replace".to_owned());
-                    }
-                    former = webhook.replaces;
+                for webhook in self.doomed_webhooks(workspace, &webhook.name).await? {
+                    self.delete_webhook(webhook.webhook_id).await?;
                 }
-                Ok(ends)
             }
             Document::Subscription(subscription) => {
-                let ended = self
-                    .remove_subscription(workspace, &subscription.queue)
+                self.remove_subscription(workspace, &subscription.queue)
                     .await?;
-                let login = ended.login.iter();
-                let ends = login.map(|login| format!("the user {login} of RabbitMQ"));
-                let ends = ends.collect();
-                applied.ended.push(ended);
-                Ok(ends)
             }
-            Document::Workspace(_) | Document::Policy(_) => Ok(Vec::new()),
+            Document::Workspace(_) | Document::Policy(_) => {}
         }
+        Ok(())
+    }
+
+    /// The webhook of a name, and those that it was to replace: else they would go on.
+    pub(super) async fn doomed_webhooks(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Vec<WebhookRow>, OperatorError> {
+        let webhook = self.webhook_named(workspace, name).await?;
+        let mut former = webhook.replaces;
+        let mut doomed = vec![webhook];
+        while let Some(id) = former {
+            let webhook = self.webhook(id).await?;
+            former = webhook.replaces;
+            doomed.extend(webhook.deleted_at.is_none().then_some(webhook));
+        }
+        Ok(doomed)
     }
 
     /// The member of a workspace who has this e-mail address.
-    async fn user_of(&self, workspace: WorkspaceId, email: &str) -> Result<UserId, OperatorError> {
-        let members = self.members(workspace).await?;
-        let mut members = members.iter();
+    pub(super) async fn member_of(
+        &self,
+        workspace: WorkspaceId,
+        email: &str,
+    ) -> Result<Member, OperatorError> {
+        let mut members = self.members(workspace).await?.into_iter();
         let member = members.find(|member| member.email.eq_ignore_ascii_case(email));
-        let missing = || Reason::NotNamed {
-            noun: "member",
-            text: email.to_owned(),
-        };
-        Ok(member.ok_or_else(missing)?.user_id)
+        Ok(member.ok_or_else(|| no_member(email))?)
     }
 
     /// The webhook of this name that is neither deleted nor being replaced.
@@ -398,5 +299,48 @@ impl Operator {
             }
             .into()),
         }
+    }
+}
+
+impl WebhookDocument {
+    /// What it says, and where it says nothing, what there is.
+    pub(super) fn over(&self, former: &Self) -> Self {
+        Self {
+            name: self.name.clone(),
+            scheme: former.scheme.clone(),
+            rules: former.rules.clone(),
+            allow_from: self.allow_from.clone().or(former.allow_from.clone()),
+            keep_headers: self.keep_headers.clone().or(former.keep_headers.clone()),
+            same_by: former.same_by,
+            secret: None,
+        }
+    }
+
+    /// The secret that its tool has given, read from where it is.
+    pub(super) fn given_secret(&self, secrets: &Secrets<'_>) -> Result<Option<Secret>, Reason> {
+        match &self.secret {
+            None | Some(SecretFrom::Later) => Ok(None),
+            Some(from) => secrets(from).map(Some).map_err(Reason::NoSecret),
+        }
+    }
+
+    /// The sender that it describes, with this secret.
+    pub(super) fn sender(&self, secret: Option<Secret>) -> Result<Sender, Reason> {
+        let scheme = match &self.scheme {
+            None => Scheme::Letterbox,
+            Some(word) => {
+                let scheme = word.parse::<Scheme>();
+                scheme.map_err(|error| Reason::InvalidScheme(format!("scheme: {error}")))?
+            }
+        };
+        Ok(Sender {
+            scheme,
+            rules: self.rules.as_ref().map(Value::to_string),
+            secret,
+            is_secret_later: self.secret == Some(SecretFrom::Later),
+            allow_from: self.allow_from.clone().flatten(),
+            kept_headers: self.keep_headers.clone().unwrap_or_default(),
+            same_by_id: self.same_by == Some(SameBy::Id),
+        })
     }
 }

@@ -12,7 +12,7 @@ use letterbox_common::{
     sealing::{SealedColumn, Secret, key_ring},
 };
 use letterbox_operator::{
-    Applied, Document, MadeWebhook, Named, Operator, SecretFrom, Set, Step, Verb, escape,
+    Document, MadeWebhook, Named, Operator, Plan, SecretFrom, Set, Step, Verb, escape,
 };
 use serde_json::{Value, json};
 
@@ -46,10 +46,9 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     let workspace = operator.id_of(command.workspace.as_ref()).await?;
     let sets = read(&command.files, workspace)?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
-    let mut plans = Vec::new();
+    let mut plans: Vec<Plan<'_>> = Vec::new();
     for set in &sets {
-        let planning = operator.plan(&keys, &secret, set, command.prune);
-        plans.push(planning.await?);
+        plans.push(operator.plan(&secret, set, command.prune).await?);
     }
     let steps: Vec<&Step> = plans.iter().flat_map(|plan| &plan.steps).collect();
     if command.plan {
@@ -100,10 +99,10 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
 /// The broker, where something is to be done there; asked what may keep that from being done.
 async fn broker_of(
     operator: &Operator,
-    plans: &[Applied],
+    plans: &[Plan<'_>],
 ) -> Result<Option<BrokerTarget>, Failure> {
-    let is_needed = plans.iter().any(Applied::needs_broker);
-    let is_of_use = plans.iter().any(Applied::names_queues) && AMQP_URL.read()?.is_some();
+    let is_needed = plans.iter().any(Plan::needs_broker);
+    let is_of_use = plans.iter().any(|plan| plan.names_queues) && AMQP_URL.read()?.is_some();
     if !is_needed && !is_of_use {
         return Ok(None);
     }

@@ -1,0 +1,49 @@
+//! What is given to a plan, and what it tells.
+
+use letterbox_common::{ids::WorkspaceId, sealing::Secret};
+use serde::Serialize;
+
+use super::{Document, SecretFrom};
+
+/// The documents of one workspace.
+#[derive(Debug, Clone, Default)]
+pub struct Set {
+    /// Which one they are about; `None` is that which the first of them names, or a new one.
+    pub workspace: Option<WorkspaceId>,
+    /// In the order in which they were given.
+    pub documents: Vec<Document>,
+}
+
+/// Reads the secret of a new webhook; an error says why it can't.
+pub type Secrets<'a> = dyn Fn(&SecretFrom) -> Result<Secret, String> + Sync + 'a;
+
+/// What becomes of a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// It is made.
+    Create,
+    /// It is another afterwards.
+    Change,
+    /// It ends for good.
+    Delete,
+}
+
+/// A step of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The workspace's name.
+    pub workspace: String,
+    /// What becomes of it.
+    pub verb: Verb,
+    /// The kind of the document.
+    pub kind: &'static str,
+    /// The name of the thing.
+    pub name: String,
+    /// What is another: members with their values before and after, where these are short.
+    pub changes: Vec<String>,
+    /// What ends by this, for everybody who has it.
+    pub ends: Vec<String>,
+    /// What the owner may want to fix.
+    pub warnings: Vec<String>,
+}
