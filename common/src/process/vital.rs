@@ -1,6 +1,6 @@
-//! Tasks that a process can't do without: if one panics the process ends, and its supervisor starts
-//! another. Accepted work is safe whenever a process ends; a process that went on without such a
-//! task would answer everything with a 503 and look healthy.
+//! Tasks of a process: if one panics the process ends, and its supervisor starts another. Accepted
+//! work is safe whenever a process ends; a process that went on without one of its tasks would look
+//! healthy, and be not.
 
 use tokio::task::JoinSet;
 
