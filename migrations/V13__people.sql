@@ -160,12 +160,15 @@ BEGIN
     SELECT s.user_id INTO known FROM subjects s
     WHERE s.issuer = given_issuer AND s.subject = given_subject;
     IF NOT FOUND THEN
-        -- Who is bound to another subject of this issuer stays so.
+        -- Who is bound to another subject of this issuer stays so; who has been here before comes
+        -- from a session of theirs: no desk makes a subject up for them.
         INSERT INTO subjects (issuer, subject, user_id)
         SELECT i.issuer, given_subject, u.user_id FROM issuers i CROSS JOIN users u
         WHERE i.issuer = given_issuer
             -- Letters of ASCII only: others fold into them.
             AND lower(u.email COLLATE "C") = lower(address COLLATE "C")
+            AND (NOT u.has_signed_in OR EXISTS (SELECT FROM living_sessions l
+                WHERE l.token_sha256 = former AND l.user_id = u.user_id))
         ON CONFLICT DO NOTHING RETURNING user_id INTO known;
     END IF;
     RETURN add_session(session, known, 'oidc', former);
@@ -174,7 +177,7 @@ $$;
 COMMENT ON FUNCTION begin_session_by IS
     'Begins the session with this hash for whom an issuer knows, on the word of the desk: by the '
     'subject, or the first time by the address, which the issuer has verified; null if that is no '
-    'user, or the issuer is none of those that are trusted';
+    'user or one who was here before, or the issuer is none of those that are trusted';
 
 CREATE FUNCTION greet() RETURNS TABLE (user_id uuid, email text, name text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -195,7 +198,6 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     DELETE FROM sessions
     WHERE token_sha256 = decode(current_setting('letterbox.session', true), 'hex')
 $$;
-COMMENT ON FUNCTION end_session IS 'Ends the session that the transaction names';
 
 CREATE FUNCTION sign_out(whose uuid) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -472,7 +474,6 @@ CREATE FUNCTION call_me(called text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     UPDATE users u SET name = called FROM acting() a WHERE u.user_id = a.user_id
 $$;
-COMMENT ON FUNCTION call_me IS 'Says the name of the person who acts';
 REVOKE EXECUTE ON FUNCTION is_mine, its_owner_defines_it, lock_owner, is_known, remove_member,
     versions_have_no_gap, ids_are_taken_once, introduce, call_me FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION call_me TO letterbox_desk;

@@ -13,7 +13,6 @@ CREATE TABLE users (
 COMMENT ON TABLE users IS 'A person. Not a tenant row: membership joins people to workspaces';
 COMMENT ON COLUMN users.user_id IS 'Identity under which the person''s workflows run';
 COMMENT ON COLUMN users.email IS 'As given; unique without regard to case';
-COMMENT ON COLUMN users.name IS 'Display name';
 COMMENT ON COLUMN users.has_signed_in IS
     'Whether they have ever been here themselves: who has not gets no notices';
 CREATE UNIQUE INDEX users_email_key ON users (lower(email));

@@ -189,13 +189,19 @@ async fn come(desk: &Desk, issuer: &Issuer, word: Word) -> (Visitor, Response) {
     come_from(desk, issuer, word, Visitor::ADDRESS).await
 }
 
-async fn come_from(
-    desk: &Desk,
-    issuer: &Issuer,
-    mut word: Word,
-    address: &str,
-) -> (Visitor, Response) {
-    let mut sent = begin(desk, address).await;
+async fn come_from(desk: &Desk, issuer: &Issuer, word: Word, address: &str) -> (Visitor, Response) {
+    let sent = begin(desk, address).await;
+    come_back(issuer, word, sent).await
+}
+
+/// Comes back from the issuer in a browser that has this session.
+async fn come_with(desk: &Desk, issuer: &Issuer, word: Word, session: &str) -> (Visitor, Response) {
+    let mut sent = begin(desk, Visitor::ADDRESS).await;
+    sent.visitor.cookie = format!("{session}; {}", sent.visitor.cookie);
+    come_back(issuer, word, sent).await
+}
+
+async fn come_back(issuer: &Issuer, mut word: Word, mut sent: Sent) -> (Visitor, Response) {
     if word.nonce.is_empty() {
         word.nonce = sent.nonce;
     }
@@ -377,13 +383,22 @@ async fn people_sign_in_by_an_issuer() {
         issuer.peer.url
     );
     world.order(unbound);
-    let moved = Word::of("ada-elsewhere", Some("ada@example.com"));
-    let (visitor, _) = come(&desk, &issuer, moved).await;
+    // Who was here before is not bound on the word of a desk alone, nor from another's session.
+    let moved = || Word::of("ada-elsewhere", Some("ada@example.com"));
+    let told = assert_refused(moved(), "she was here before").await;
+    assert!(told.contains("sign in by a link first"), "{told}");
+    world.order("user create --email bob@example.com --name Bob");
+    let of_another = desk.visitor(&world, "bob@example.com").await.cookie;
+    let (_, back) = come_with(&desk, &issuer, moved(), &of_another).await;
+    assert_eq!(back.status(), StatusCode::CONFLICT);
+    let own = desk.visitor(&world, "ada@example.com").await.cookie;
+    let (visitor, _) = come_with(&desk, &issuer, moved(), &own).await;
     visitor.assert_shows("/", "Ada").await;
     let entries = world.order("audit list");
     let entries = entries.as_array().unwrap();
     let newest = |subject: &str| entries.iter().find(|entry| entry["subject"] == subject);
-    assert_eq!(newest("sessions").unwrap()["proven_by"], "oidc");
+    let mut sessions_of = entries.iter().filter(|one| one["subject"] == "sessions");
+    assert!(sessions_of.any(|one| one["proven_by"] == "oidc"));
     assert_eq!(
         newest("subjects").unwrap()["after"]["subject"],
         "ada-elsewhere"
@@ -394,8 +409,11 @@ async fn people_sign_in_by_an_issuer() {
     assert_eq!(shown().await, known);
     world.order("user sign-out ada@example.com");
     assert_eq!(shown().await, json!([]));
-    let moved = Word::of("ada-again", Some("ada@example.com"));
-    let (visitor, _) = come(&desk, &issuer, moved).await;
+    let moved = || Word::of("ada-again", Some("ada@example.com"));
+    let (_, back) = come_with(&desk, &issuer, moved(), &own).await;
+    assert_eq!(back.status(), StatusCode::CONFLICT, "her session is over");
+    let own = desk.visitor(&world, "ada@example.com").await.cookie;
+    let (visitor, _) = come_with(&desk, &issuer, moved(), &own).await;
     visitor.assert_shows("/", "Ada").await;
 
     // What was begun in another browser, or never.

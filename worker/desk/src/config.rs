@@ -75,9 +75,6 @@ pub(crate) struct DeskSettings {
 
 impl DeskSettings {
     /// Checks the settings, and makes the desk of them.
-    ///
-    /// # Errors
-    /// Names the setting that can't be used.
     pub(crate) fn desk(&self) -> Result<Desk, SettingError> {
         let url = &self.addresses.desk_url;
         if !matches!(url.scheme(), "http" | "https") || url.path() != "/" {

@@ -33,9 +33,6 @@ pub(crate) struct Begun {
 }
 
 /// Begins to let Letterbox in for an account; `None` if nobody does that there.
-///
-/// # Errors
-/// When a stored URL is none.
 pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, ParseError> {
     let (Some(authorize_url), Some(back)) = (&grant.authorize_url, way_back(grant, desk)) else {
         return Ok(None);

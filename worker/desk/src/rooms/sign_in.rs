@@ -87,7 +87,8 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
     let session = Operator::begin_session_by(&desk.database, &vouched, asked.browser()).await?;
     let session = session.ok_or_else(|| {
         let words = "You are no user here: whoever runs this Letterbox can make you one, with the \
-            e-mail address that the issuer has verified.";
+            e-mail address that the issuer has verified. If you were here before, sign in by a \
+            link first, and then by the issuer in the same browser.";
         Trouble::Refused(words.to_owned())
     })?;
     let begun = session::begun_cookie(Begun::SignIn, "", desk.is_https());
