@@ -9,6 +9,7 @@ mod approvals;
 mod audit;
 mod broker_confirms;
 mod broker_outages;
+mod broker_sessions;
 mod browser;
 mod chart;
 mod check;

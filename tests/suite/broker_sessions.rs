@@ -1,0 +1,152 @@
+//! A supervised connection of the broker: one session at a time, none after the stop, and whoever
+//! publishes is told at once what becomes of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use lapin::{BasicProperties, Connection};
+use letterbox_broker::{
+    BrokerError, BrokerTarget, Message, PublishError, Session, publisher, supervise,
+};
+use letterbox_common::process::readiness::{Component, Readiness};
+use letterbox_tests::{Proxy, World, eventually};
+use tokio_util::sync::CancellationToken;
+
+/// Counts the sessions: begun, and under way.
+#[derive(Clone, Default)]
+struct Counted {
+    begun: Arc<AtomicUsize>,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// One that is under way, however it ends.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Session for Counted {
+    async fn run(
+        &self,
+        _: &Connection,
+        component: &Component,
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        assert_eq!(
+            self.under_way.fetch_add(1, SeqCst),
+            0,
+            "another is under way"
+        );
+        let _under_way = UnderWay(self.under_way.clone());
+        self.begun.fetch_add(1, SeqCst);
+        component.ready();
+        stop.cancelled().await;
+        Ok(())
+    }
+
+    fn blocked(&self, _: &Component, _: Option<String>) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_one_session_at_a_time_and_none_after_the_stop() {
+    let world = World::new().await;
+    let proxy = Proxy::before(&world.amqp_url).await;
+    let (counted, stop) = (Counted::default(), CancellationToken::new());
+    let target: BrokerTarget = proxy.url.parse().unwrap();
+    let readiness = Readiness::default();
+    let (part, session, stopping) = (readiness.component("broker"), counted.clone(), stop.clone());
+    let supervised =
+        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    for number in 1..=4 {
+        eventually("a session begins", async || {
+            counted.begun.load(SeqCst) == number && counted.under_way.load(SeqCst) == 1
+        })
+        .await;
+        proxy.cut();
+        eventually("it ends", async || counted.under_way.load(SeqCst) == 0).await;
+        if number < 4 {
+            proxy.pass();
+        }
+    }
+    // It is between two sessions.
+    stop.cancel();
+    proxy.pass();
+    supervised.await.unwrap();
+    assert_eq!(counted.begun.load(SeqCst), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_publishes_waits_for_no_deadline_of_a_broken_connection() {
+    let world = World::new().await;
+    let proxy = Proxy::before(&world.amqp_url).await;
+    let hour = Duration::from_secs(3_600);
+    let (publisher, session) = publisher(1, hour);
+    let (readiness, stop) = (Readiness::default(), CancellationToken::new());
+    let target: BrokerTarget = proxy.url.parse().unwrap();
+    let (part, stopping) = (readiness.component("broker"), stop.clone());
+    let supervised =
+        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    eventually("connected", async || publisher.is_open()).await;
+    let publish = || {
+        let publisher = publisher.clone();
+        let message = Message {
+            exchange: "",
+            routing_key: "nowhere".into(),
+            properties: BasicProperties::default(),
+            body: "x".into(),
+        };
+        async move { publisher.publish(message).await }
+    };
+    proxy.stall_to_client();
+    let waiting = tokio::spawn(publish());
+    proxy.cut();
+    assert_eq!(waiting.await.unwrap(), Err(PublishError::Lost));
+    eventually("it is known", async || !publisher.is_open()).await;
+    assert_eq!(publish().await, Err(PublishError::Unavailable));
+    proxy.pass();
+    eventually("connected", async || publisher.is_open()).await;
+    stop.cancel();
+    supervised.await.unwrap();
+    assert_eq!(publish().await, Err(PublishError::Unavailable));
+}
+
+/// Whoever sends goes away in the middle, and the gateway is stopped: what it has published is
+/// confirmed, and left open for no worker to ask about.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orderly_stop_leaves_no_confirmed_batch_open() {
+    let (world, mut gateway) = World::with_gateway().await;
+    let webhook = world.webhook(&gateway).await;
+    let sending: Vec<_> = (0..200)
+        .map(|number| {
+            let request = webhook.request(format!("{{\"n\":{number}}}"));
+            let hung_up = Duration::from_millis(number % 20);
+            tokio::spawn(async move {
+                let sent = tokio::time::timeout(hung_up * 5, request.send()).await;
+                sent.is_ok_and(|sent| sent.is_ok())
+            })
+        })
+        .collect();
+    eventually("some are in", async || {
+        world.count("SELECT count(*) FROM webhook_deliveries").await > 20
+    })
+    .await;
+    gateway.terminate();
+    assert!(gateway.ended().await.success());
+    for one in sending {
+        one.await.unwrap();
+    }
+    world
+        .assert_count("SELECT count(*) FROM open_batches", 0)
+        .await;
+    let claimed = world.count("SELECT count(*) FROM webhook_deliveries").await;
+    let _worker = world.worker().await;
+    world.await_signals(claimed).await;
+}
