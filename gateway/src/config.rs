@@ -149,9 +149,6 @@ const SECRETS: [&SecretSetting; 4] = [&DATABASE_URL, &AMQP_URL, &WEBHOOK_KEYS, &
 
 impl Config {
     /// Checks the settings, without connecting yet.
-    ///
-    /// # Errors
-    /// Names the first invalid setting.
     pub(crate) fn from_settings(
         settings: GatewaySettings,
         told: ToldSettings,

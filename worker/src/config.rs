@@ -134,9 +134,6 @@ const SECRETS: [&SecretSetting; 5] = [
 
 impl Config {
     /// Checks the settings. Connects to nothing.
-    ///
-    /// # Errors
-    /// Names the first invalid setting.
     pub(crate) fn from_settings(
         settings: WorkerSettings,
         told: ToldSettings,

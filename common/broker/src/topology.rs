@@ -187,9 +187,6 @@ pub async fn declare_on(connection: &Connection, queues: &[WorkQueue]) -> Result
 }
 
 /// Checks that [`EXCHANGE`] exists, which needs no rights.
-///
-/// # Errors
-/// When it does not, or the broker does not answer.
 pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> {
     let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
     let passive = ExchangeDeclareOptions {

@@ -84,9 +84,6 @@ const SESSION: &str = "-c statement_timeout=4s \
     -c idle_in_transaction_session_timeout=10s -c default_transaction_isolation=read\\ committed";
 
 /// Creates a pool of at most `size` connections, without connecting yet.
-///
-/// # Errors
-/// When the URL or its certificates can't be read.
 pub(crate) fn create_pool(
     target: &DatabaseTarget,
     role: Role,

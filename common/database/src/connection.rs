@@ -22,9 +22,6 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Waits for a free connection, as long as the pool allows.
-    ///
-    /// # Errors
-    /// When none becomes free in time, or none can be opened.
     pub(crate) async fn acquire(pool: &Pool, refusals: &Refusals) -> Result<Self, DatabaseError> {
         let began = Instant::now();
         let is_new = pool.status().available == 0;

@@ -31,9 +31,6 @@ pub(crate) struct InvalidDefinition;
 
 impl LiveForm {
     /// Parses the definition, for the validation of payloads.
-    ///
-    /// # Errors
-    /// When the stored definition is not a form. Logged.
     pub(crate) fn parse(&self) -> Result<Form, InvalidDefinition> {
         serde_json::from_str(&self.definition).map_err(|error| {
             let (workflow_id, release_id) = (self.release.workflow, self.release.release);

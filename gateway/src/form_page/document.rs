@@ -97,9 +97,6 @@ impl Documents {
     }
 
     /// The document of a live form.
-    ///
-    /// # Errors
-    /// When the stored definition is not a form.
     pub(crate) fn with_form(
         &self,
         live: &LiveForm,

@@ -62,9 +62,6 @@ pub(crate) struct WebhookSecrets {
 
 impl WebhookSecrets {
     /// Starts the look-ups as tasks of `tasks`.
-    ///
-    /// # Errors
-    /// When the operating system gives no random bytes for the decoy.
     pub(crate) fn start(
         database: Database,
         keys: KeyRing,

@@ -47,9 +47,6 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Parses what is stored.
-    ///
-    /// # Errors
-    /// When the stored scheme, rules or networks are invalid.
     pub(super) fn parse(stored: &StoredChecks) -> Result<Self, String> {
         let scheme = stored.scheme.parse::<Scheme>();
         let scheme = scheme.map_err(|error| error.to_string())?;
@@ -99,9 +96,6 @@ pub(super) struct Verifier {
 impl Verifier {
     /// Creates the verifier of a version of a webhook whose secret was opened. `memory` is the
     /// webhook under whose id its bodies are remembered.
-    ///
-    /// # Errors
-    /// When the secret is invalid.
     pub(super) fn new(
         checks: Checks,
         (memory, version): (WebhookId, i64),

@@ -30,6 +30,7 @@ mod run_detail;
 mod runs;
 mod sealing_keys;
 mod sessions;
+mod settings;
 mod signals;
 mod submission;
 mod subscriptions;
@@ -45,7 +46,7 @@ use letterbox_database::{
     health::{OldSchema, schema_version},
     migrations, role_exists,
 };
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
@@ -75,13 +76,14 @@ pub use self::{
     runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
+    settings::{Retries, WorkspaceSettings},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     submission::Submission,
     subscriptions::{NewSubscription, SubscribedTo, SubscriptionRow},
     users::{Subject, User, UserDetail},
     webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
-    workspaces::{Allowance, Retries, Usage, WebhookUsage, Workspace},
+    workspaces::{Allowance, Usage, WebhookUsage, Workspace},
 };
 pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem};
 
@@ -106,6 +108,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         runs::STATEMENTS,
         sealing_keys::STATEMENTS,
         sessions::STATEMENTS,
+        settings::STATEMENTS,
         signals::STATEMENTS,
         subscriptions::STATEMENTS,
         users::STATEMENTS,
@@ -283,6 +286,11 @@ fn check_name(name: &str) -> Result<(), OperatorError> {
     } else {
         Err(Reason::InvalidName.into())
     }
+}
+
+/// Tells a member that is `null` from one that is missing.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
 }
 
 /// Text that was stored; what is not UTF-8 is replaced.

@@ -253,9 +253,6 @@ impl Operator {
     }
 
     /// The id of the only thing in a workspace that has this very name.
-    ///
-    /// # Errors
-    /// When nothing has it, or more than one thing.
     pub(crate) async fn id_by_name<I: NamedId>(
         &self,
         workspace: WorkspaceId,

@@ -175,9 +175,6 @@ impl Operator {
     }
 
     /// Makes a subscription, whose queue is still to be declared.
-    ///
-    /// # Errors
-    /// When the queue can't have this name, or has a subscription.
     pub(crate) async fn add_subscription(
         &self,
         workspace: WorkspaceId,
@@ -227,9 +224,6 @@ impl Operator {
     }
 
     /// Declares the queue of a subscription.
-    ///
-    /// # Errors
-    /// When there is another queue of this name, or the broker fails.
     pub(crate) async fn declare_queue(
         &self,
         broker: &BrokerTarget,

@@ -361,9 +361,6 @@ impl Operator {
 
 impl Sender {
     /// Checks everything about it. Gives the secret: that which it has already, or a new one.
-    ///
-    /// # Errors
-    /// When its rules, secret, networks or headers are invalid.
     pub(crate) fn check(&self) -> Result<Secret, OperatorError> {
         let rules = rules_of(self.scheme, self.rules.as_deref())?;
         if let Some(networks) = &self.allow_from {

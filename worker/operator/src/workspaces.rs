@@ -1,11 +1,13 @@
-//! Workspaces: their limits and settings, holds, and their end.
+//! Workspaces: what they use, holds, and their end.
 
 use jiff::Timestamp;
 use letterbox_common::ids::{RunId, WebhookId, WorkspaceId};
 use letterbox_database::{FromRow, Statement, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, check_name};
+use crate::{
+    Operator, OperatorError, Reason, WorkspaceSettings, check_name, settings::stored_allowance,
+};
 
 /// Rows that one statement deletes or changes.
 const PIECE: i32 = 1_000;
@@ -64,25 +66,6 @@ SELECT close_workspace(workspace_id) FROM workspaces WHERE workspace_id = $1 AND
     /// Deletes a piece of what a closed workspace holds, and in the end the workspace.
     EMPTY_WORKSPACE = empty_workspace "SELECT empty_workspace($1, $2) AS deleted";
 
-    /// How often a workspace has its actions tried.
-    RETRIES = retries "
-SELECT workspace_id, retry_attempts AS attempts,
-       retry_first_milliseconds AS first_pause_milliseconds
-FROM workspaces WHERE workspace_id = $1";
-
-    /// Sets how often a workspace has its actions tried.
-    SET_RETRIES = set_retries "
-UPDATE workspaces SET retry_attempts = $2, retry_first_milliseconds = $3
-WHERE workspace_id = $1";
-
-    /// Sets whether answers are kept when their run has succeeded.
-    KEEP_ANSWERS = keep_answers "
-UPDATE workspaces SET keep_answers = $2 WHERE workspace_id = $1";
-
-    /// Sets whether new runs can be found by what was submitted to them.
-    SET_SEARCH = set_search "
-UPDATE workspaces SET is_searchable = $2 WHERE workspace_id = $1";
-
     /// Whether new runs can be found by what was submitted to them.
     IS_SEARCHABLE = is_searchable "
 SELECT coalesce((SELECT is_searchable FROM workspaces WHERE workspace_id = $1), false)
@@ -101,10 +84,6 @@ UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
 
     /// Lets the runs of a workspace, or of all, begin actions again.
     RELEASE = release "SELECT release_hold($1) AS was_held";
-
-    /// Sets the allowance of a workspace.
-    SET_ALLOWANCE = set_allowance "
-UPDATE workspaces SET run_allowance = $2 WHERE workspace_id = $1";
 }
 
 /// A tenant.
@@ -137,17 +116,6 @@ pub struct Allowance {
     pub month: String,
     /// Runs started in it.
     pub started: i32,
-}
-
-/// How often an action of a workspace is tried; `None` is the workers' setting.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
-pub struct Retries {
-    /// The workspace.
-    pub workspace_id: WorkspaceId,
-    /// Attempts at one action, the first included.
-    pub attempts: Option<i32>,
-    /// Pause before the second attempt, doubled for each further one, up to an hour.
-    pub first_pause_milliseconds: Option<i32>,
 }
 
 /// The usage of a workspace: for invoices, and to see which one needs so much. No metric has it.
@@ -224,67 +192,12 @@ impl Operator {
         workspace: WorkspaceId,
         runs: Option<u32>,
     ) -> Result<Allowance, OperatorError> {
-        let runs = stored_allowance(runs)?;
-        self.execute(&SET_ALLOWANCE, &[&workspace, &runs]).await?;
+        let wanted = WorkspaceSettings {
+            run_allowance: Some(runs),
+            ..WorkspaceSettings::default()
+        };
+        self.change_settings(workspace, &wanted).await?;
         self.allowance(workspace).await
-    }
-
-    /// Tells how often actions of a workspace are tried.
-    pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
-        self.find(&RETRIES, &[&workspace], "workspace").await
-    }
-
-    /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
-    /// before the second one.
-    pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
-        retries.check()?;
-        self.execute(
-            &SET_RETRIES,
-            &[
-                /* $1 workspace_id */ &retries.workspace_id,
-                /* $2 retry_attempts */ &retries.attempts,
-                /* $3 retry_first_milliseconds */ &retries.first_pause_milliseconds,
-            ],
-        )
-        .await?;
-        self.retries(retries.workspace_id).await
-    }
-
-    /// Sets whether responses of accounts are kept, sealed, after their run has succeeded.
-    pub async fn keep_answers(
-        &self,
-        workspace: WorkspaceId,
-        keep: bool,
-    ) -> Result<(), OperatorError> {
-        self.need_workspace(workspace).await?;
-        self.execute(&KEEP_ANSWERS, &[&workspace, &keep]).await?;
-        Ok(())
-    }
-
-    /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs;
-    /// off, for all: what stands for their values is deleted in small pieces.
-    pub async fn set_search(
-        &self,
-        workspace: WorkspaceId,
-        is_searchable: bool,
-    ) -> Result<(), OperatorError> {
-        self.switch_search(workspace, is_searchable).await?;
-        match is_searchable {
-            true => Ok(()),
-            false => self.end_search(workspace).await,
-        }
-    }
-
-    /// As [`Self::set_search`], without deleting anything.
-    pub(crate) async fn switch_search(
-        &self,
-        workspace: WorkspaceId,
-        is_searchable: bool,
-    ) -> Result<(), OperatorError> {
-        self.need_workspace(workspace).await?;
-        self.execute(&SET_SEARCH, &[&workspace, &is_searchable])
-            .await?;
-        Ok(())
     }
 
     /// Deletes what stands for the values of runs, in small pieces: in no other transaction, since
@@ -384,25 +297,4 @@ pub(crate) fn check_workspace(name: &str) -> Result<(), OperatorError> {
         "all" => Err(Reason::ReservedName.into()),
         name => check_name(name),
     }
-}
-
-impl Retries {
-    /// Checks what the database would refuse.
-    pub(crate) fn check(&self) -> Result<(), Reason> {
-        let pauses = 1..=3_600_000;
-        let is_good = self
-            .attempts
-            .is_none_or(|attempts| (1..=30).contains(&attempts))
-            && self
-                .first_pause_milliseconds
-                .is_none_or(|pause| pauses.contains(&pause));
-        is_good.then_some(()).ok_or(Reason::InvalidRetries)
-    }
-}
-
-/// An allowance as the database stores it.
-pub(crate) fn stored_allowance(runs: Option<u32>) -> Result<Option<i32>, Reason> {
-    runs.map(i32::try_from)
-        .transpose()
-        .map_err(|_| Reason::AllowanceTooLarge)
 }

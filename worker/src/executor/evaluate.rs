@@ -9,9 +9,6 @@ use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// What the templates of an action give.
-///
-/// # Errors
-/// When they give nothing, or do not end.
 pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
     templates: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, String> {

@@ -37,9 +37,6 @@ pub(crate) struct Mailer {
 
 impl Mailer {
     /// Connects to nothing yet. Warns if others could read what is sent.
-    ///
-    /// # Errors
-    /// When the URL or the address is invalid.
     pub(crate) fn new(url: &str, from: &str) -> Result<Self, MailError> {
         if is_in_clear(url) {
             tracing::warn!(

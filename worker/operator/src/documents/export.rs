@@ -3,16 +3,10 @@
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::statements;
 
-use super::{Document, MemberDocument, PolicyDocument, SubscriptionDocument};
-use crate::{Operator, OperatorError, Reason};
+use super::{Document, MemberDocument, PolicyDocument, SubscriptionDocument, only_one};
+use crate::{Operator, OperatorError};
 
 statements! {
-    /// The settings of a workspace.
-    EXPORT_WORKSPACE = export_workspace "
-SELECT name, run_allowance, retry_attempts, retry_first_milliseconds,
-    keep_answers AS keeps_answers, is_searchable, notify_by_email AS notifies_by_email
-FROM workspaces WHERE workspace_id = $1";
-
     /// The workflows of a workspace that are not deleted.
     EXPORT_WORKFLOWS = export_workflows "
 SELECT f.name, u.email AS owner, f.state, coalesce(f.draft, '{}') AS definition
@@ -38,11 +32,8 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<Document>, OperatorError> {
         let documents = self.documents(workspace).await?;
-        for (number, document) in documents.iter().enumerate() {
-            if documents[..number].iter().any(|one| one.is_about(document)) {
-                let (kind, name) = (document.kind(), document.name().to_owned());
-                return Err(Reason::SameName(kind, name).into());
-            }
+        for document in &documents {
+            only_one(&documents, document)?;
         }
         Ok(documents)
     }
@@ -52,9 +43,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<Document>, OperatorError> {
-        let settings = self
-            .find(&EXPORT_WORKSPACE, &[&workspace], "workspace")
-            .await?;
+        let settings = self.settings(workspace).await?;
         let mut documents = vec![Document::Workspace(settings)];
         for member in self.members(workspace).await? {
             documents.push(Document::Member(MemberDocument {

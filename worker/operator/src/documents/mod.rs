@@ -27,7 +27,7 @@ pub use self::{
 
 use letterbox_database::{FromRow, Statement};
 
-use crate::{json, optional_json};
+use crate::{Reason, WorkspaceSettings, json, optional_json};
 
 /// The JSON Schema of documents.
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
@@ -40,7 +40,7 @@ pub(crate) static STATEMENTS: [&[&Statement]; 2] = [export::STATEMENTS, orders::
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Document {
     /// The workspace itself; the documents after it are of it.
-    Workspace(WorkspaceDocument),
+    Workspace(WorkspaceSettings),
     /// A member, who becomes a user if they are none yet.
     Member(MemberDocument),
     /// The policy.
@@ -51,47 +51,6 @@ pub enum Document {
     Webhook(WebhookDocument),
     /// A subscription to its signals.
     Subscription(SubscriptionDocument),
-}
-
-/// The limits and the settings of a workspace.
-#[derive(Debug, Clone, Default, PartialEq, Eq, FromRow, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkspaceDocument {
-    /// For people; of one workspace only, or it could not be found by it.
-    pub name: String,
-    /// Runs that may start in a month; `null` is unlimited.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "given"
-    )]
-    #[row(with = allowance)]
-    pub run_allowance: Option<Option<u32>>,
-    /// Attempts at one action; `null` is the workers' setting.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "given"
-    )]
-    #[row(with = Some)]
-    pub retry_attempts: Option<Option<i32>>,
-    /// Pause before the second attempt; `null` is the workers' setting.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "given"
-    )]
-    #[row(with = Some)]
-    pub retry_first_milliseconds: Option<Option<i32>>,
-    /// Whether answers of accounts are kept after a run has succeeded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keeps_answers: Option<bool>,
-    /// Whether runs are found by what was submitted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_searchable: Option<bool>,
-    /// Whether its owners and editors are told by e-mail what waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notifies_by_email: Option<bool>,
 }
 
 /// A member.
@@ -150,7 +109,7 @@ pub struct WebhookDocument {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "given"
+        deserialize_with = "crate::given"
     )]
     #[row(with = Some)]
     pub allow_from: Option<Option<String>>,
@@ -205,28 +164,19 @@ pub struct SubscriptionDocument {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "given"
+        deserialize_with = "crate::given"
     )]
     pub webhook: Option<Option<String>>,
     /// Only those of this kind.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "given"
+        deserialize_with = "crate::given"
     )]
     pub signal_kind: Option<Option<SignalKind>>,
     /// Whether it is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_paused: Option<bool>,
-}
-
-fn allowance(stored: Option<i32>) -> Option<Option<u32>> {
-    Some(stored.map(i32::unsigned_abs))
-}
-
-/// Tells a member that is `null` from one that is missing.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(value).map(Some)
 }
 
 impl Document {
@@ -304,6 +254,21 @@ impl Document {
             Ok(Value::Object(members)) => members,
             _ => Map::new(),
         }
+    }
+}
+
+/// What there is of that which a document is about.
+fn only_one<'c>(
+    current: &'c [Document],
+    document: &Document,
+) -> Result<Option<&'c Document>, Reason> {
+    let mut same = current.iter().filter(|one| one.is_about(document));
+    match (same.next(), same.next()) {
+        (_, Some(_)) => Err(Reason::SameName(
+            document.kind(),
+            document.name().to_owned(),
+        )),
+        (found, None) => Ok(found),
     }
 }
 

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::{
     Document, MadeWebhook, MemberDocument, SameBy, SecretFrom, Secrets, SubscriptionDocument,
-    WebhookDocument, WorkflowDocument, WorkspaceDocument, change::Change, outlook::no_member,
+    WebhookDocument, WorkflowDocument, change::Change, outlook::no_member,
 };
 use crate::{
-    Member, Move, NewSubscription, Operator, OperatorError, Reason, Retries, Sender, SubscribedTo,
+    Member, Move, NewSubscription, Operator, OperatorError, Reason, Sender, SubscribedTo,
     WebhookRow,
 };
 
@@ -37,7 +37,7 @@ impl Operator {
         change: &Change,
     ) -> Result<Option<MadeWebhook>, OperatorError> {
         match document {
-            Document::Workspace(wanted) => self.set_up(workspace, wanted, change).await?,
+            Document::Workspace(wanted) => self.change_settings(workspace, wanted).await?,
             Document::Member(wanted) => self.set_up_member(workspace, wanted, change).await?,
             Document::Policy(wanted) => {
                 let policy = wanted.policy.to_string();
@@ -54,47 +54,6 @@ impl Operator {
             }
         }
         Ok(None)
-    }
-
-    async fn set_up(
-        &self,
-        workspace: WorkspaceId,
-        wanted: &WorkspaceDocument,
-        change: &Change,
-    ) -> Result<(), OperatorError> {
-        if let Some(allowance) = wanted
-            .run_allowance
-            .filter(|_| change.is_in("run_allowance"))
-        {
-            self.set_allowance(workspace, allowance).await?;
-        }
-        if change.is_in("retry_attempts") || change.is_in("retry_first_milliseconds") {
-            let now = self.retries(workspace).await?;
-            let pause = wanted.retry_first_milliseconds;
-            self.set_retries(&Retries {
-                workspace_id: workspace,
-                attempts: wanted.retry_attempts.unwrap_or(now.attempts),
-                first_pause_milliseconds: pause.unwrap_or(now.first_pause_milliseconds),
-            })
-            .await?;
-        }
-        if let Some(keeps) = wanted
-            .keeps_answers
-            .filter(|_| change.is_in("keeps_answers"))
-        {
-            self.keep_answers(workspace, keeps).await?;
-        }
-        if let Some(searches) = wanted
-            .is_searchable
-            .filter(|_| change.is_in("is_searchable"))
-        {
-            self.switch_search(workspace, searches).await?;
-        }
-        let notifies = wanted.notifies_by_email;
-        if let Some(notifies) = notifies.filter(|_| change.is_in("notifies_by_email")) {
-            self.notify_by_email(workspace, notifies).await?;
-        }
-        Ok(())
     }
 
     async fn set_up_member(

@@ -9,15 +9,14 @@ use letterbox_workflow::Definition;
 
 use super::{
     Document, MemberDocument, PolicyDocument, SecretFrom, Secrets, Step, SubscriptionDocument,
-    WebhookDocument, WorkflowDocument, WorkspaceDocument,
+    WebhookDocument, WorkflowDocument,
     change::{Change, told, told_link},
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, Retries, check_name,
+    Losing, Operator, OperatorError, Reason, check_name,
     policies::{DeployedActions, compare_policies},
     subscriptions::check_queue,
     users::check_user,
-    workspaces::stored_allowance,
 };
 
 /// What there is, and what will be.
@@ -39,7 +38,7 @@ impl Outlook<'_> {
         step: &mut Step,
     ) -> Result<(), OperatorError> {
         match (document, former) {
-            (Document::Workspace(wanted), _) => check_settings(wanted, self.workspace),
+            (Document::Workspace(wanted), _) => Ok(wanted.check()?),
             (Document::Member(wanted), _) => self.member(wanted, step).await,
             (Document::Policy(wanted), _) => self.policy(wanted, step).await,
             (Document::Workflow(wanted), former) => {
@@ -250,17 +249,4 @@ pub(super) fn no_member(email: &str) -> Reason {
         noun: "member",
         text: email.to_owned(),
     }
-}
-
-fn check_settings(
-    wanted: &WorkspaceDocument,
-    workspace: Option<WorkspaceId>,
-) -> Result<(), OperatorError> {
-    stored_allowance(wanted.run_allowance.flatten())?;
-    let retries = Retries {
-        workspace_id: workspace.unwrap_or_else(WorkspaceId::generate),
-        attempts: wanted.retry_attempts.flatten(),
-        first_pause_milliseconds: wanted.retry_first_milliseconds.flatten(),
-    };
-    Ok(retries.check()?)
 }

@@ -7,13 +7,14 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_database::Database;
 
 use super::{
-    Document, PolicyDocument, Secrets, Set, Step, Verb, WorkspaceDocument,
+    Document, PolicyDocument, Secrets, Set, Step, Verb,
     change::{Change, told_link},
+    only_one,
     outlook::Outlook,
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, SubscriptionRow, policies::default_policy,
-    workspaces::check_workspace,
+    Losing, Operator, OperatorError, Reason, SubscriptionRow, WorkspaceSettings,
+    policies::default_policy, workspaces::check_workspace,
 };
 
 /// What would be done.
@@ -234,27 +235,12 @@ fn check_single(documents: &[Document]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// What there is of that which a document is about.
-fn only_one<'c>(
-    current: &'c [Document],
-    document: &Document,
-) -> Result<Option<&'c Document>, Reason> {
-    let mut same = current.iter().filter(|one| one.is_about(document));
-    match (same.next(), same.next()) {
-        (_, Some(_)) => Err(Reason::SameName(
-            document.kind(),
-            document.name().to_owned(),
-        )),
-        (found, None) => Ok(found),
-    }
-}
-
 /// What there is in a workspace that was made just now.
 fn new_workspace(name: &str) -> Result<Vec<Document>, OperatorError> {
     check_workspace(name)?;
-    let settings = WorkspaceDocument {
+    let settings = WorkspaceSettings {
         name: name.to_owned(),
-        ..WorkspaceDocument::default()
+        ..WorkspaceSettings::default()
     };
     let policy = PolicyDocument {
         policy: default_policy(),

@@ -8,9 +8,6 @@ use crate::{Failure, times::to_second};
 
 /// Says which links a move ends, and asks; does neither where none ends, or where `yes` was said
 /// beforehand.
-///
-/// # Errors
-/// When the answer is no, or there is no terminal to ask at.
 pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -23,9 +20,6 @@ pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Resul
 }
 
 /// Says what a command destroys, and asks; not where `yes` was said beforehand.
-///
-/// # Errors
-/// When the answer is no, or there is no terminal to ask at.
 pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -34,9 +28,6 @@ pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
 }
 
 /// Asks about this.
-///
-/// # Errors
-/// When the answer is no, or there is no terminal to ask at.
 pub(crate) fn ask(text: String) -> Result<(), Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::NotConfirmed(text));

@@ -55,8 +55,6 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    /// # Errors
-    /// When `LETTERBOX_DASHBOARD_URL` or `AMQP_URL` is missing, or is no URL.
     pub(crate) fn from_environment() -> Result<Self, SettingError> {
         let dashboard = DASHBOARD_URL.require()?;
         let malformed = |name| move |_| SettingError::new(name, "is no URL");
@@ -75,9 +73,6 @@ impl Dashboard {
     }
 
     /// Makes a user who may read this queue; gives the password.
-    ///
-    /// # Errors
-    /// When there is one of this name, or the dashboard does not answer or refuses.
     pub(crate) async fn make_login(
         &self,
         login: &str,

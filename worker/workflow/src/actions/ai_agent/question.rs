@@ -38,8 +38,6 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// # Errors
-    /// When the conversation is too long.
     pub(super) fn new(
         agent: Arc<Agent>,
         transcript: Transcript,

@@ -70,9 +70,6 @@ pub(super) enum Source {
 
 impl Source {
     /// Begins to look.
-    ///
-    /// # Errors
-    /// When the address can't be listened on, or no broker is named.
     pub(super) async fn open(
         listen: Option<SocketAddr>,
         queue: Option<String>,
