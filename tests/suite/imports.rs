@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source_tree::{code, files};
 
-const CRATES: [&str; 8] = [
+/// The sources of each crate, and of each program that has files of its own.
+const CRATES: [&str; 10] = [
     "common/src",
     "common/broker/src",
     "common/database/src",
@@ -14,6 +15,8 @@ const CRATES: [&str; 8] = [
     "worker/src",
     "worker/workflow/src",
     "worker/operator/src",
+    "worker/operator/src/bin/letterbox",
+    "worker/desk/src",
 ];
 
 /// The path of a module in its crate; empty for `lib.rs`.
@@ -106,13 +109,12 @@ struct Crate {
 
 impl Crate {
     fn read(folder: &str) -> Self {
-        let all = files(folder).into_iter();
-        let all = all.filter(|(name, _)| !name.contains("/bin/") && !name.ends_with("/tests.rs"));
-        Self::of(all.map(|(name, text)| {
-            let name = name.strip_prefix(folder).unwrap();
+        let all = files(folder).into_iter().map(|(name, text)| {
+            let name = name.strip_prefix(folder).unwrap().to_owned();
             let code: Vec<_> = code(&text).collect();
             (name.trim_start_matches('/').to_owned(), code.join("\n"))
-        }))
+        });
+        Self::of(all.filter(|(name, _)| !name.starts_with("bin/") && !name.ends_with("tests.rs")))
     }
 
     fn of(sources: impl IntoIterator<Item = (String, String)>) -> Self {

@@ -14,9 +14,9 @@ use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarge
 use letterbox_operator::Addresses;
 
 use crate::{
+    desk::{Desk, SHARE},
     oidc::{CLIENT_SECRET, Oidc},
     pages::Pages,
-    server::{Desk, SHARE},
 };
 
 const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];

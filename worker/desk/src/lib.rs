@@ -6,6 +6,7 @@
 //! nothing here does. Nothing changes by reading: what changes is posted, from a page of the desk.
 
 mod config;
+mod desk;
 #[doc(hidden)]
 pub mod fuzzing;
 mod oauth;

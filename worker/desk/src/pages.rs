@@ -8,10 +8,7 @@ use letterbox_operator::escape;
 use minijinja::{AutoEscape, Environment, Value, context};
 use serde::Serialize;
 
-use crate::{
-    response::{Response, Trouble, content},
-    rooms::Visit,
-};
+use crate::response::{Response, Trouble, content};
 
 const HTML: &str = "text/html; charset=utf-8";
 /// What surrounds each page.
@@ -70,33 +67,13 @@ impl Pages {
     /// The page of a room, for the person who visits it.
     pub(crate) fn page(
         &self,
-        visit: &Visit<'_>,
+        person: impl Serialize,
         template: &str,
         title: &str,
-        found: impl Serialize,
+        found: Value,
     ) -> Response {
-        let person = visit.operator.person();
-        let found = context! { form_token => visit.form_token, ..Value::from_serialize(found) };
-        self.framed(
-            StatusCode::OK,
-            template,
-            title,
-            &Value::from_serialize(person),
-            found,
-        )
-    }
-
-    /// As [`Self::page`], where something that was sent was refused.
-    pub(crate) fn refusal(
-        &self,
-        visit: &Visit<'_>,
-        template: &str,
-        title: &str,
-        found: impl Serialize,
-    ) -> Response {
-        let mut page = self.page(visit, template, title, found);
-        *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-        page
+        let person = Value::from_serialize(person);
+        self.framed(StatusCode::OK, template, title, &person, found)
     }
 
     /// A page for whoever is not signed in.

@@ -14,8 +14,8 @@ use letterbox_operator::{Browser, MAX_REASON};
 use url::form_urlencoded;
 
 use crate::{
+    desk::Desk,
     response::Trouble,
-    server::Desk,
     session::{self, Begun},
 };
 

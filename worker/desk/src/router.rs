@@ -6,22 +6,15 @@ use hyper::{HeaderMap, Request, StatusCode, body::Incoming};
 use letterbox_operator::{Operator, Orderer};
 
 use crate::{
+    desk::Desk,
     places::Place,
     request::{Asked, Values},
     response::{Response, Trouble, content},
     rooms::{Visit, accounts, forms, people, runs, sign_in, waiting, webhooks},
-    server::Desk,
     session,
 };
 
 const STYLE: &str = include_str!("../static/desk.css");
-
-impl Desk {
-    /// Whether browsers reach the desk over TLS.
-    pub(crate) fn is_https(&self) -> bool {
-        self.origin.starts_with("https:")
-    }
-}
 
 /// Answers a request, whatever it is, on the connection that has this place.
 pub(crate) async fn answer(

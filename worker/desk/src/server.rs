@@ -5,36 +5,21 @@ use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use letterbox_common::{
-    ids::UserId,
-    process::{
-        self,
-        admin::Admin,
-        client_address::{ClientAddress, TrustedProxies},
-        readiness::Readiness,
-        shares::Shares,
-        shutdown::Deadline,
-        tasks::Tasks,
-    },
+use letterbox_common::process::{
+    self, admin::Admin, client_address::ClientAddress, readiness::Readiness, shares::Shares,
+    shutdown::Deadline, tasks::Tasks,
 };
-use letterbox_database::{Database, observe};
-use letterbox_operator::Addresses;
+use letterbox_database::observe;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    oidc::Oidc,
-    pages::Pages,
+    desk::{Desk, MAX_CONNECTIONS, SHARE},
     places::{Place, Places},
     response::Response,
     router,
 };
 
-/// Maximum open connections; a further one takes the place of a stranger's.
-const MAX_CONNECTIONS: usize = 256;
-/// What one party has of them at once: connections of a peer that is no trusted proxy, requests of
-/// a client that is not signed in, and of a person who is.
-pub(crate) const SHARE: usize = MAX_CONNECTIONS / 8;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request may take, with its body and its answer's making.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -42,27 +27,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
-
-/// What the rooms share.
-pub(crate) struct Desk {
-    pub(crate) database: Database,
-    pub(crate) proxies: TrustedProxies,
-    /// Scheme, host and port of the desk, as browsers name them in `Origin`.
-    pub(crate) origin: String,
-    /// Begin the links that are shown.
-    pub(crate) addresses: Addresses,
-    /// Whether people can have a link sent to sign in with.
-    pub(crate) signs_in_by_email: bool,
-    /// Who else vouches for people.
-    pub(crate) oidc: Option<Oidc>,
-    pub(crate) pages: Pages,
-    /// Requests of those who are not signed in.
-    pub(crate) strangers: Shares<ClientAddress>,
-    /// Requests of which it is being looked up whose they are.
-    pub(crate) lookups: Shares<ClientAddress>,
-    /// Requests of those who are.
-    pub(crate) people: Shares<UserId>,
-}
 
 /// Runs until `stop`, then finishes the requests that have begun, for `time` at most.
 pub(crate) async fn run(

@@ -10,17 +10,19 @@ pub(crate) mod webhooks;
 
 use std::{fmt::Display, str::FromStr};
 
+use hyper::StatusCode;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
 use letterbox_operator::{Operator, OperatorError, Reason, Workspace};
+use minijinja::{Value, context};
 use serde::Serialize;
 
 use crate::{
+    desk::Desk,
     request::Asked,
     response::{Response, Trouble, WithCookie, see, words_of},
-    server::Desk,
     session::{self, Begun},
 };
 
@@ -58,12 +60,16 @@ impl Place {
 impl Visit<'_> {
     /// The page of a room.
     fn page(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        self.desk.pages.page(self, template, title, found)
+        let found = context! { form_token => self.form_token, ..Value::from_serialize(found) };
+        let person = self.operator.person();
+        self.desk.pages.page(person, template, title, found)
     }
 
     /// The page of a room that says why something was not done.
     fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        self.desk.pages.refusal(self, template, title, found)
+        let mut page = self.page(template, title, found);
+        *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+        page
     }
 
     /// Who visits.

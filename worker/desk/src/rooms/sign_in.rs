@@ -9,10 +9,10 @@ use minijinja::{Value, context};
 
 use super::Visit;
 use crate::{
+    desk::Desk,
     oidc::{Oidc, OidcError},
     request::Asked,
     response::{Response, Trouble, WithCookie, see},
-    server::Desk,
     session::{self, Begun},
 };
 

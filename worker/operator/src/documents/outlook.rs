@@ -85,6 +85,10 @@ impl Outlook<'_> {
             let Document::Workflow(workflow) = document else {
                 continue;
             };
+            // Of one that stays what it is, the release that is live counts.
+            if self.current.contains(document) {
+                continue;
+            }
             deployed.retain(|one| one.name != workflow.name);
             // A mistake in it has been told: workflows come before the policy.
             if workflow.state == WorkflowState::Deployed
