@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source_tree::{code, files};
 
-/// The sources of each crate, and of each program that has files of its own.
-const CRATES: [&str; 10] = [
+/// The sources of each crate.
+const CRATES: [&str; 9] = [
     "common/src",
     "common/broker/src",
     "common/database/src",
@@ -15,7 +15,6 @@ const CRATES: [&str; 10] = [
     "worker/src",
     "worker/workflow/src",
     "worker/operator/src",
-    "worker/operator/src/bin/letterbox",
     "worker/desk/src",
 ];
 

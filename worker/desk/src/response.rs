@@ -96,6 +96,12 @@ pub(crate) fn content(
     response
 }
 
+/// A page that says why something that was sent was refused.
+pub(crate) fn refusal(mut page: Response) -> Response {
+    *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+    page
+}
+
 /// A response that sets a cookie.
 pub(crate) trait WithCookie {
     /// Sets it, besides those that are set already.

@@ -10,7 +10,6 @@ pub(crate) mod webhooks;
 
 use std::{fmt::Display, str::FromStr};
 
-use hyper::StatusCode;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
@@ -22,7 +21,7 @@ use serde::Serialize;
 use crate::{
     desk::Desk,
     request::Asked,
-    response::{Response, Trouble, WithCookie, see, words_of},
+    response::{Response, Trouble, WithCookie, refusal, see, words_of},
     session::{self, Begun},
 };
 
@@ -67,9 +66,7 @@ impl Visit<'_> {
 
     /// The page of a room that says why something was not done.
     fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let mut page = self.page(template, title, found);
-        *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-        page
+        refusal(self.page(template, title, found))
     }
 
     /// Who visits.
