@@ -28,7 +28,6 @@ CREATE TABLE sessions (
 COMMENT ON TABLE sessions IS 'Sessions of the desk that nobody has ended';
 COMMENT ON COLUMN sessions.token_sha256 IS
     'SHA-256 of the token; the token itself is stored nowhere';
-COMMENT ON COLUMN sessions.user_id IS 'Who works in it';
 COMMENT ON COLUMN sessions.created_at IS 'Database clock; it ends seven days later';
 COMMENT ON COLUMN sessions.seen_at IS 'Last use, to the minute; it ends twelve hours later';
 COMMENT ON COLUMN sessions.proven_by IS 'What it began with: a link, or the word of an issuer';
@@ -40,7 +39,6 @@ CREATE TABLE issuers (
 COMMENT ON TABLE issuers IS
     'Issuers of OpenID Connect, for whose word the desk may be taken; without any it signs in '
     'nobody but by links';
-COMMENT ON COLUMN issuers.issuer IS 'The URL by which it calls itself';
 
 CREATE TABLE subjects (
     issuer  text NOT NULL REFERENCES issuers ON DELETE CASCADE,
@@ -50,7 +48,7 @@ CREATE TABLE subjects (
     UNIQUE (issuer, user_id)
 );
 COMMENT ON TABLE subjects IS
-    'As whom issuers know users; bound at the first sign-in, by the verified e-mail address';
+    'As whom issuers know users; bound by the verified e-mail address, see begin_session_by';
 COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
 
 CREATE VIEW living_sessions AS
@@ -157,8 +155,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     known uuid;
 BEGIN
+    -- Whoever signs the user out, or binds them, meanwhile waits for this, or this for them.
+    PERFORM FROM users u WHERE lower(u.email) = lower(address) FOR NO KEY UPDATE;
     SELECT s.user_id INTO known FROM subjects s
-    WHERE s.issuer = given_issuer AND s.subject = given_subject;
+    WHERE s.issuer = given_issuer AND s.subject = given_subject FOR KEY SHARE;
     IF NOT FOUND THEN
         -- Who is bound to another subject of this issuer stays so; who has been here before comes
         -- from a session of theirs: no desk makes a subject up for them.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use letterbox_database::Role;
 use letterbox_tests::{Desk, Peer, Received, Reply, Visitor, World};
 use openidconnect::{
     Audience, EmptyAdditionalClaims, EndUserEmail, IssuerUrl, JsonWebKeyId, Nonce,
@@ -392,13 +393,15 @@ async fn people_sign_in_by_an_issuer() {
     let (_, back) = come_with(&desk, &issuer, moved(), &of_another).await;
     assert_eq!(back.status(), StatusCode::CONFLICT);
     let own = desk.visitor(&world, "ada@example.com").await.cookie;
+    let by_issuer = "SELECT count(*) FROM audit_log WHERE subject = 'sessions'
+        AND proven_by = 'oidc' AND before = '{}'";
+    let before = world.count(by_issuer).await;
     let (visitor, _) = come_with(&desk, &issuer, moved(), &own).await;
     visitor.assert_shows("/", "Ada").await;
+    world.assert_count(by_issuer, before + 1).await;
     let entries = world.order("audit list");
     let entries = entries.as_array().unwrap();
     let newest = |subject: &str| entries.iter().find(|entry| entry["subject"] == subject);
-    let mut sessions_of = entries.iter().filter(|one| one["subject"] == "sessions");
-    assert!(sessions_of.any(|one| one["proven_by"] == "oidc"));
     assert_eq!(
         newest("subjects").unwrap()["after"]["subject"],
         "ada-elsewhere"
@@ -407,6 +410,7 @@ async fn people_sign_in_by_an_issuer() {
     let shown = async || world.order("user show ada@example.com")["known_as"].clone();
     let known = json!([{ "issuer": issuer.peer.url, "subject": "ada-elsewhere" }]);
     assert_eq!(shown().await, known);
+    let own = visitor.cookie.clone();
     world.order("user sign-out ada@example.com");
     assert_eq!(shown().await, json!([]));
     let moved = || Word::of("ada-again", Some("ada@example.com"));
@@ -415,6 +419,26 @@ async fn people_sign_in_by_an_issuer() {
     let own = desk.visitor(&world, "ada@example.com").await.cookie;
     let (visitor, _) = come_with(&desk, &issuer, moved(), &own).await;
     visitor.assert_shows("/", "Ada").await;
+
+    // Who is being signed out signs in neither by a subject nor from a session that were theirs.
+    for address in [None, Some("ada@example.com")] {
+        let own = desk.visitor(&world, "ada@example.com").await.cookie;
+        let ending = world.session(Role::Login).await;
+        let sign_out = "BEGIN; SELECT sign_out(user_id) FROM users WHERE name = 'Ada'";
+        ending.batch_execute(sign_out).await.unwrap();
+        let coming = come_with(&desk, &issuer, Word::of("ada-again", address), &own);
+        let meanwhile = async {
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                AND datname = current_database() AND query LIKE '%begin_session_by%'";
+            world.await_count("it waits", waits, 1).await;
+            ending.batch_execute("COMMIT").await.unwrap();
+        };
+        let ((_, back), ()) = tokio::join!(coming, meanwhile);
+        assert_eq!(back.status(), StatusCode::CONFLICT, "{address:?}");
+        let left = "SELECT (SELECT count(*) FROM sessions s JOIN users u USING (user_id)
+            WHERE u.name = 'Ada') + (SELECT count(*) FROM subjects)";
+        world.assert_count(left, 0).await;
+    }
 
     // What was begun in another browser, or never.
     let sent = begin(&desk, Visitor::ADDRESS).await;

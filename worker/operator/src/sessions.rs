@@ -222,7 +222,8 @@ impl Operator {
         self.fetch_all(&ISSUERS, &[]).await
     }
 
-    /// Forgets as whom an issuer knows a user: whoever has their e-mail address there next is them.
+    /// Forgets as whom an issuer knows a user. If they have been here before, they sign in by a
+    /// link next, and by the issuer in the same browser.
     pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
         let gone = self.execute(&UNBIND_ISSUER, &[&issuer, &user]).await?;
         match gone {

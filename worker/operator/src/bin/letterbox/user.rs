@@ -60,7 +60,8 @@ pub(crate) enum UserCommand {
     },
     /// List the issuers that are trusted, with how many users each knows
     Issuers,
-    /// Forget as whom an issuer knows a user, who has got another account there
+    /// Forget as whom an issuer knows a user, who has got another account there: they sign in by a
+    /// link once, and then by the issuer in the same browser
     UnbindIssuer {
         /// Id or e-mail address
         user: Named<UserId>,
