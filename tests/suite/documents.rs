@@ -626,14 +626,21 @@ async fn a_plan_changes_and_locks_nothing() {
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = false.into();
     of(&mut wanted, "member", "ada@example.com")["role"] = "viewer".into();
     of(&mut wanted, "member", "bob@example.com")["is_deactivated"] = false.into();
-    for name in ["Leads", "Draft", "Paused"] {
-        of(&mut wanted, "workflow", name)["owner"] = "bob@example.com".into();
+    for name in ["Leads", "Draft"] {
+        let workflow = of(&mut wanted, "workflow", name);
+        workflow["owner"] = "bob@example.com".into();
+        workflow["definition"]["form"]["title"] = "Other".into();
     }
     of(&mut wanted, "webhook", "crm")["allow_from"] = "192.0.2.0/24".into();
     of(&mut wanted, "subscription", "acme.all")["is_paused"] = false.into();
     let all = wanted.as_array_mut().unwrap();
-    all.retain(|one| ![json!("own"), json!("Paused")].contains(&one["name"]));
+    let gone = [json!("own"), json!("Paused"), json!("acme.crm")];
+    all.retain(|one| !gone.contains(&one["name"]) && !gone.contains(&one["queue"]));
+    for one in all.iter_mut().filter(|one| one["kind"] == "policy") {
+        one["policy"]["default"] = "deny".into();
+    }
     all.push(json!({"kind": "webhook", "name": "new"}));
+    all.push(json!({"kind": "subscription", "queue": "acme.new", "webhook": "new"}));
     let everything = "BEGIN; SELECT FROM workspaces FOR UPDATE; SELECT FROM members FOR UPDATE;
         SELECT FROM users FOR UPDATE; SELECT FROM policies FOR UPDATE;
         SELECT FROM workflows FOR UPDATE; SELECT FROM releases FOR UPDATE;
@@ -643,18 +650,151 @@ async fn a_plan_changes_and_locks_nothing() {
     holding.batch_execute(everything).await.unwrap();
     let planned = files.apply(&wanted, "--prune --plan");
     holding.batch_execute("ROLLBACK").await.unwrap();
-    let name = world.database_url.rsplit('/').next().unwrap();
-    let set = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
-    world.change(&set).await;
-    assert_eq!(files.apply(&wanted, "--prune --plan"), planned);
-    let refused = files.refused(&wanted, "--prune --yes");
+    let sending: Vec<_> = planned["steps"].as_array().unwrap().iter().collect();
+    let policy = sending
+        .iter()
+        .find(|step| step["kind"] == "policy")
+        .unwrap();
+    assert_eq!(
+        policy["changes"][1], "send of Leads: approve -> deny",
+        "{policy}"
+    );
+    let separator = if world.database_url.contains('?') {
+        '&'
+    } else {
+        '?'
+    };
+    let reading = "options=-c%20default_transaction_read_only%3Don";
+    let url = format!("{}{separator}{reading}", world.database_url);
+    let settings = [
+        ("AMQP_URL", world.amqp_url.as_str()),
+        ("DATABASE_URL", &url),
+    ];
+    let plan = files.command(&wanted, "--prune --plan");
+    assert_eq!(world.order_with(&settings, &plan), planned);
+    let refused = world.letterbox_with(&settings, files.command(&wanted, "--prune --yes"));
+    let refused = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.contains("read-only"), "{refused}");
-    let reset = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
-    world.change(&reset).await;
     form.assert_lives().await;
     let applied = files.apply(&wanted, "--prune --yes");
     assert_eq!(applied["steps"], planned["steps"]);
     assert_eq!(files.apply(&wanted, "--prune --plan")["steps"], json!([]));
+}
+
+/// What could not be done is refused before anything is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_finds_what_the_database_would_refuse() {
+    let world = World::new().await;
+    let files = Files::of(&world);
+    files.apply(&acme(), "--yes");
+    world.order("webhook create --workspace Acme --name twice");
+    world.order("webhook create --workspace Acme --name twice");
+    let many = |network: &str| vec![network; 400].join(",");
+    let policy = json!({"rules": [], "default": "deny", "$schema": "x".repeat(262_144)});
+    for (workspace, mistake, why) in [
+        (
+            "Acme",
+            json!({"kind": "subscription", "queue": "q", "webhook": "twice"}),
+            "more than one webhook",
+        ),
+        (
+            "Other",
+            json!({"kind": "subscription", "queue": "acme.all"}),
+            "has a subscription",
+        ),
+        (
+            "Acme",
+            json!({"kind": "webhook", "name": "crm", "allow_from": many("192.0.2.1/32")}),
+            "at most 4096",
+        ),
+        (
+            "Other",
+            json!({"kind": "policy", "policy": policy}),
+            "at most 262144",
+        ),
+        (
+            "Acme",
+            json!({"kind": "workflow", "name": "Paused", "owner": "bob@example.com",
+            "state": "paused", "definition": definition()}),
+            "may run",
+        ),
+    ] {
+        let documents = json!([{"kind": "workspace", "name": workspace}, mistake]);
+        let told = files.refused(&documents, "--plan");
+        assert!(told.contains(why), "{why}: {told}");
+    }
+    let attempts = json!([{"kind": "workspace", "name": "Other", "retry_attempts": 31}]);
+    let told = files.refused(&attempts, "--plan");
+    assert!(told.contains("1 to 30 times"), "{told}");
+}
+
+/// Who comes back has the accounts that they had.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_knows_the_accounts_of_who_comes_back() {
+    let (world, files) = (World::new().await, Files::of);
+    let files = files(&world);
+    let few = json!([{"kind": "workspace", "name": "Acme"},
+        {"kind": "member", "email": "ada@example.com", "role": "owner"}]);
+    files.apply(&few, "--yes");
+    let token = command_file(&format!("{}.token", files.prefix), "a-token-of-a-crm");
+    world.order(format!(
+        "account connect --workspace Acme --user ada@example.com --name crm \
+         --base-url https://crm.example --bearer-file {token}"
+    ));
+    world.order("member remove --workspace Acme --user ada@example.com");
+    let mut wanted = few;
+    wanted
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"kind": "workflow", "name": "Leads",
+        "owner": "ADA@example.com", "state": "deployed", "definition": definition()}));
+    let plan = files.apply(&wanted, "--plan");
+    assert_eq!(
+        steps(&plan),
+        ["create member ada@example.com", "create workflow Leads"]
+    );
+    assert_eq!(plan["steps"][1]["warnings"], json!([]));
+    files.apply(&wanted, "--yes");
+    assert_eq!(files.apply(&wanted, "--plan")["steps"], json!([]));
+}
+
+/// What was seen in a plan and is another when it is carried out ends that: no link dies that
+/// nobody was told of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_made_after_the_plan_lives() {
+    let world = World::new().await;
+    let (gateway, files) = (world.gateway().await, Files::of(&world));
+    files.apply(&acme(), "--yes");
+    let mut wanted = acme();
+    of(&mut wanted, "workspace", "Acme")["run_allowance"] = 7.into();
+    of(&mut wanted, "workflow", "Leads")["definition"]["form"]["title"] = "Other".into();
+    let holding = world.session(Role::Login).await;
+    let held = "BEGIN; SELECT FROM workspaces FOR NO KEY UPDATE";
+    holding.batch_execute(held).await.unwrap();
+    let applying = files.command(&wanted, "--yes");
+    let form = std::thread::scope(|scope| {
+        let applying = scope.spawn(|| world.letterbox_with(&files.settings(), &applying));
+        let runtime = tokio::runtime::Handle::current();
+        let meanwhile = async {
+            let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                AND datname = current_database() AND application_name = 'letterbox'";
+            world.await_count("it has been compared", waits, 1).await;
+            let form = form_of(&world, &gateway, "Leads");
+            holding.batch_execute("ROLLBACK").await.unwrap();
+            form
+        };
+        let form = tokio::task::block_in_place(|| runtime.block_on(meanwhile));
+        let told = String::from_utf8(applying.join().unwrap().stderr).unwrap();
+        assert!(told.contains("look at the plan again"), "{told}");
+        form
+    });
+    form.assert_lives().await;
+    let plan = files.apply(&wanted, "--plan");
+    assert_eq!(
+        steps(&plan),
+        ["change workspace Acme", "change workflow Leads"]
+    );
+    assert_eq!(plan["steps"][1]["ends"].as_array().unwrap().len(), 1);
 }
 
 /// A search that ends is off with the commit; what runs were found by is deleted afterwards, and

@@ -93,11 +93,14 @@ impl Database {
         }
     }
 
-    /// The same database, all of whose calls are part of one transaction, until that is committed
-    /// or dropped.
-    pub(crate) async fn hold(&self) -> Result<(Self, Arc<Mutex<HeldTransaction>>), DatabaseError> {
+    /// The same database, all of whose calls are part of one transaction, which this order begins,
+    /// until that is committed or dropped.
+    pub(crate) async fn hold(
+        &self,
+        order: &str,
+    ) -> Result<(Self, Arc<Mutex<HeldTransaction>>), DatabaseError> {
         let connection = Connection::acquire(&self.pool, &self.refusals).await?;
-        let held = HeldTransaction::begin(connection, &self.said).await?;
+        let held = HeldTransaction::begin(connection, order, &self.said).await?;
         let held = Arc::new(Mutex::new(held));
         let database = Self {
             held: Some(held.clone()),

@@ -124,7 +124,8 @@ impl DatabaseError {
     }
 
     /// Whether the server rolled the work back so that it can be retried.
-    pub(crate) fn asks_for_retry(&self) -> bool {
+    #[must_use]
+    pub fn asks_for_retry(&self) -> bool {
         let retryable = [
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,

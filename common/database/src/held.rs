@@ -15,9 +15,10 @@ pub(crate) struct HeldTransaction {
 impl HeldTransaction {
     pub(crate) async fn begin(
         connection: Connection,
+        order: &str,
         said: &[(&'static str, String)],
     ) -> Result<Self, DatabaseError> {
-        let transaction = Transaction::begin(Session::new(&connection)).await?;
+        let transaction = Transaction::begin_as(Session::new(&connection), order).await?;
         say(&transaction, said).await?;
         let connection = Some(connection);
         Ok(Self { connection })

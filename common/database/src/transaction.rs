@@ -108,8 +108,13 @@ pub struct Transaction<'c>(Session<'c>);
 
 impl<'c> Transaction<'c> {
     pub(crate) async fn begin(session: Session<'c>) -> Result<Self, DatabaseError> {
+        Self::begin_as(session, "BEGIN").await
+    }
+
+    /// As [`Self::begin`], by this order where it is no part of another.
+    pub(crate) async fn begin_as(session: Session<'c>, whole: &str) -> Result<Self, DatabaseError> {
         let transaction = Self(session);
-        transaction.order("BEGIN", "SAVEPOINT").await?;
+        transaction.order(whole, "SAVEPOINT").await?;
         Ok(transaction)
     }
 

@@ -1,4 +1,4 @@
-//! Many calls in one transaction: all of them take effect, or none.
+//! Many calls in one transaction: all of them see one moment, and take effect, or none.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use tokio::sync::Mutex;
 
 use crate::{Database, DatabaseError, held::HeldTransaction};
 
-/// A database all of whose calls are one transaction. Nothing takes effect before it is committed;
-/// when it is dropped, everything is rolled back.
+/// A database all of whose calls are one transaction, at the isolation level REPEATABLE READ: what
+/// somebody else has changed since it began, it can't change ([`DatabaseError::asks_for_retry`]).
+/// Nothing takes effect before it is committed; when it is dropped, everything is rolled back.
 pub struct Whole {
     database: Database,
     held: Arc<Mutex<HeldTransaction>>,
@@ -16,7 +17,16 @@ pub struct Whole {
 impl Whole {
     /// Begins.
     pub async fn begin(database: &Database) -> Result<Self, DatabaseError> {
-        let (database, held) = database.hold().await?;
+        Self::begin_as(database, "BEGIN ISOLATION LEVEL REPEATABLE READ").await
+    }
+
+    /// Begins one that PostgreSQL lets read only: nothing is written, and no row is locked.
+    pub async fn begin_reading(database: &Database) -> Result<Self, DatabaseError> {
+        Self::begin_as(database, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+    }
+
+    async fn begin_as(database: &Database, order: &str) -> Result<Self, DatabaseError> {
+        let (database, held) = database.hold(order).await?;
         Ok(Self { database, held })
     }
 

@@ -263,6 +263,12 @@ impl Operator {
         Ok(only_one(&found.await?, I::NOUN, name)?)
     }
 
+    /// The user who has this e-mail address, wherever they are a member.
+    pub(crate) async fn user_by_email(&self, email: &str) -> Result<Option<UserId>, OperatorError> {
+        let found = self.named(Noun::User, email, None, None, None, 1).await?;
+        Ok(found.first().map(|one: &Match<UserId>| one.id))
+    }
+
     /// What can be named of a kind, for a shell: ids, each with the name or e-mail address, if it
     /// has one. Of what has no names at most 100 whose ids begin so.
     pub async fn nameable(

@@ -25,6 +25,10 @@ LEFT JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.web
 WHERE s.workspace_id = $1 AND ($2::text IS NULL OR s.queue = $2)
 ORDER BY s.queue";
 
+    /// Whether a queue has a subscription, of whichever workspace.
+    QUEUE_IS_TAKEN = queue_is_taken "
+SELECT EXISTS (SELECT FROM subscriptions WHERE queue = $1) AS is_taken";
+
     /// Makes a subscription.
     SUBSCRIBE = subscribe "
 INSERT INTO subscriptions (workspace_id, subscription_id, queue, webhook_id, kind, login, position,
@@ -174,6 +178,15 @@ impl Operator {
         }
     }
 
+    /// Checks that a new subscription can have this queue, as far as the database knows.
+    pub(crate) async fn check_queue(&self, queue: &str) -> Result<(), OperatorError> {
+        check_queue(queue)?;
+        match self.fetch_one(&QUEUE_IS_TAKEN, &[&queue]).await? {
+            (true,) => Err(Reason::QueueTaken.into()),
+            (false,) => Ok(()),
+        }
+    }
+
     /// Makes a subscription, whose queue is still to be declared.
     pub(crate) async fn add_subscription(
         &self,
@@ -304,7 +317,7 @@ async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<(), Ope
 
 /// Checks that a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the
 /// broker's names, and none of Letterbox's.
-pub(crate) fn check_queue(name: &str) -> Result<(), Reason> {
+fn check_queue(name: &str) -> Result<(), Reason> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
     let is_good = (1..=200).contains(&name.len())
         && name.chars().all(is_plain)

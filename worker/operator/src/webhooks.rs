@@ -16,6 +16,8 @@ use tokio_postgres::error::SqlState;
 
 use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
 
+/// Longest list of networks, and longest rules, in characters: as their columns take them.
+const MAX_TEXT: usize = 4_096;
 /// Shortest secret that a tool may have given, in characters.
 const MIN_SECRET: usize = 16;
 
@@ -368,6 +370,14 @@ impl Sender {
             parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
             if networks.trim().is_empty() {
                 return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
+            }
+        }
+        let texts = [("networks", &self.allow_from), ("rules", &self.rules)];
+        for (what, text) in texts {
+            let length = text.as_ref().map_or(0, |text| text.chars().count());
+            if length > MAX_TEXT {
+                let told = format!("{what}: at most {MAX_TEXT} characters, not {length}");
+                return Err(Reason::InvalidScheme(told).into());
             }
         }
         let kept = KeptNames::new(self.scheme, &rules, &self.kept_headers);

@@ -22,6 +22,8 @@ text_enum! {
 }
 
 /// The database reads members of policies, and its texts hold no such character.
+/// As its column takes it.
+const MAX_BYTES: usize = 262_144;
 const NUL: &str = "must not contain U+0000";
 
 /// The method of requests that only read.
@@ -154,6 +156,10 @@ impl Policy {
     /// # Errors
     /// Returns the problem and its path.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_BYTES {
+            let length = text.len();
+            return Err(format!("must have at most {MAX_BYTES} bytes, not {length}"));
+        }
         let mut policy: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if policy
             .schema

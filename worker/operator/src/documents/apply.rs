@@ -55,9 +55,16 @@ impl Operator {
         if plan.steps != planned {
             return Err(Reason::PlanConflict.into());
         }
-        let applied = inner.carry_out_all(keys, secrets, set, plan).await?;
-        whole.commit().await?;
-        Ok(applied)
+        let carrying_out = async {
+            let applied = inner.carry_out_all(keys, secrets, set, plan).await?;
+            whole.commit().await?;
+            Ok(applied)
+        };
+        // Whoever changes what the plan has seen, after it was seen, is faster.
+        carrying_out.await.map_err(|error| match error {
+            OperatorError::Database(error) if error.asks_for_retry() => Reason::PlanConflict.into(),
+            error => error,
+        })
     }
 
     async fn carry_out_all(

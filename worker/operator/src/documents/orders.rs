@@ -229,8 +229,9 @@ impl Operator {
         workspace: WorkspaceId,
         email: &str,
     ) -> Result<Member, OperatorError> {
+        let user = self.user_by_email(email).await?;
         let mut members = self.members(workspace).await?.into_iter();
-        let member = members.find(|member| member.email.eq_ignore_ascii_case(email));
+        let member = members.find(|member| Some(member.user_id) == user);
         Ok(member.ok_or_else(|| no_member(email))?)
     }
 

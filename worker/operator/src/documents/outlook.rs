@@ -15,7 +15,6 @@ use super::{
 use crate::{
     Losing, Operator, OperatorError, Reason, check_name,
     policies::{DeployedActions, compare_policies},
-    subscriptions::check_queue,
     users::check_user,
 };
 
@@ -39,14 +38,11 @@ impl Outlook<'_> {
     ) -> Result<(), OperatorError> {
         match (document, former) {
             (Document::Workspace(wanted), _) => Ok(wanted.check()?),
-            (Document::Member(wanted), _) => self.member(wanted, step).await,
+            (Document::Member(wanted), _) => self.member(wanted, change, step).await,
             (Document::Policy(wanted), _) => self.policy(wanted, step).await,
             (Document::Workflow(wanted), former) => {
-                let state = match former {
-                    Some(Document::Workflow(former)) => Some(former.state),
-                    _ => None,
-                };
-                self.workflow(wanted, state, change, step).await
+                let deploys = deploys_anew(wanted, former, change);
+                self.workflow(wanted, deploys, change, step).await
             }
             (Document::Webhook(wanted), Some(Document::Webhook(former))) => {
                 for member in ["scheme", "rules", "same_by"] {
@@ -57,22 +53,27 @@ impl Outlook<'_> {
                 wanted.over(former).sender(None)?.check().map(drop)
             }
             (Document::Webhook(wanted), _) => self.new_webhook(wanted, step),
-            (Document::Subscription(wanted), _) => self.subscription(wanted, change),
+            (Document::Subscription(wanted), _) => self.subscription(wanted, change).await,
         }
     }
 
-    async fn member(&self, wanted: &MemberDocument, step: &mut Step) -> Result<(), OperatorError> {
-        if let Some(user) = self.user(&wanted.email).await? {
-            if self.may_run(&wanted.email) == Some(false)
-                && let Some(workspace) = self.workspace
-            {
-                let losing = Losing::Member(workspace, user);
-                let links = self.operator.live_links(losing).await?;
-                step.ends.extend(links.iter().map(told_link));
-            }
-            return Ok(());
+    async fn member(
+        &self,
+        wanted: &MemberDocument,
+        change: &Change,
+        step: &mut Step,
+    ) -> Result<(), OperatorError> {
+        if change.is_new {
+            return check_user(&wanted.email, wanted.name.as_ref().unwrap_or(&wanted.email));
         }
-        check_user(&wanted.email, wanted.name.as_ref().unwrap_or(&wanted.email))
+        if self.may_run(&wanted.email) == Some(false)
+            && let Some(workspace) = self.workspace
+        {
+            let losing = Losing::Member(workspace, self.user(&wanted.email).await?);
+            let links = self.operator.live_links(losing).await?;
+            step.ends.extend(links.iter().map(told_link));
+        }
+        Ok(())
     }
 
     async fn policy(&self, wanted: &PolicyDocument, step: &mut Step) -> Result<(), OperatorError> {
@@ -85,18 +86,23 @@ impl Outlook<'_> {
             let Document::Workflow(workflow) = document else {
                 continue;
             };
-            // Of one that stays what it is, the release that is live counts.
-            if self.current.contains(document) {
-                continue;
-            }
-            deployed.retain(|one| one.name != workflow.name);
-            // A mistake in it has been told: workflows come before the policy.
-            if workflow.state == WorkflowState::Deployed
-                && let Ok(definition) = Definition::check(&workflow.definition.to_string())
-            {
-                let owner = self.user(&workflow.owner).await?;
-                let owner = owner.unwrap_or_else(UserId::generate);
-                deployed.push(DeployedActions::of(&workflow.name, owner, &definition));
+            let former = self.current.iter().find(|one| one.is_about(document));
+            let change = Change::between(former, document);
+            let deploys = deploys_anew(workflow, former, &change);
+            let is_deployed = workflow.state == WorkflowState::Deployed;
+            let owner = self.user(&workflow.owner).await?;
+            let mut known = deployed.iter_mut().filter(|one| one.name == workflow.name);
+            match known.next() {
+                // What is not deployed anew stays as it is live, also if it would not be taken now.
+                Some(live) if is_deployed && !deploys => live.owner_id = owner,
+                _ => {
+                    deployed.retain(|one| one.name != workflow.name);
+                    // A mistake in it has been told: workflows come before the policy.
+                    let definition = Definition::check(&workflow.definition.to_string());
+                    if let Some(definition) = definition.ok().filter(|_| is_deployed) {
+                        deployed.push(DeployedActions::of(&workflow.name, owner, &definition));
+                    }
+                }
             }
         }
         deployed.sort_by(|one, other| one.name.cmp(&other.name));
@@ -117,16 +123,14 @@ impl Outlook<'_> {
         Ok(())
     }
 
-    /// `now` is the state of the workflow; `None` if it is new.
     async fn workflow(
         &self,
         wanted: &WorkflowDocument,
-        now: Option<WorkflowState>,
+        deploys: bool,
         change: &Change,
         step: &mut Step,
     ) -> Result<(), OperatorError> {
-        use WorkflowState::{Deleted, Draft};
-        if wanted.state == Deleted {
+        if wanted.state == WorkflowState::Deleted {
             return Err(Reason::DeletedDocument(wanted.name.clone()).into());
         }
         check_name(&wanted.name)?;
@@ -135,24 +139,20 @@ impl Outlook<'_> {
             Some(false) if change.is_in("owner") => return Err(Reason::OwnerMustRun.into()),
             Some(_) => {}
         }
-        let is_other = change.is_in("definition");
-        let is_deployed = wanted.state != Draft && (is_other || now == Some(Draft));
-        let known = match (now, self.workspace) {
-            (Some(_), Some(workspace)) => {
-                Some(self.operator.id_by_name(workspace, &wanted.name).await?)
-            }
-            _ => None,
+        let known = match self.workspace.filter(|_| !change.is_new) {
+            Some(workspace) => Some(self.operator.id_by_name(workspace, &wanted.name).await?),
+            None => None,
         };
         if let Some(workflow) = known {
             let links = self.operator.live_links(Losing::Workflow(workflow)).await?;
             step.ends.extend(links.iter().map(told_link));
         }
-        if !is_deployed && !is_other {
+        if !deploys && !change.is_in("definition") {
             return Ok(());
         }
         let text = wanted.definition.to_string();
         let definition = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
-        if !is_deployed {
+        if !deploys {
             return Ok(());
         }
         if let Some(workflow) = known {
@@ -165,12 +165,9 @@ impl Outlook<'_> {
             step.changes.extend(told("fields", &changes.fields));
             step.changes.extend(told("actions", &changes.actions));
         }
-        // Of a new workspace, and of a new user, nothing is found.
+        // Of a new workspace nothing is found.
         let workspace = self.workspace.unwrap_or_else(WorkspaceId::generate);
-        let owner = self
-            .user(&wanted.owner)
-            .await?
-            .unwrap_or_else(UserId::generate);
+        let owner = self.user(&wanted.owner).await?;
         step.warnings = self
             .operator
             .warnings(workspace, owner, &definition)
@@ -191,7 +188,7 @@ impl Outlook<'_> {
         wanted.sender(secret)?.check().map(drop)
     }
 
-    fn subscription(
+    async fn subscription(
         &self,
         wanted: &SubscriptionDocument,
         change: &Change,
@@ -203,31 +200,27 @@ impl Outlook<'_> {
                 false => Ok(()),
             };
         }
-        check_queue(&wanted.queue)?;
+        self.operator.check_queue(&wanted.queue).await?;
         let Some(Some(webhook)) = &wanted.webhook else {
             return Ok(());
         };
-        let mut known = self.current.iter().chain(self.wanted);
-        let is_it = |one: &Document| one.kind() == "webhook" && one.name() == webhook;
-        match known.any(is_it) {
-            true => Ok(()),
-            false => Err(Reason::NotNamed {
+        let is_it = |one: &&Document| one.kind() == "webhook" && one.name() == webhook;
+        let now = self.current.iter().filter(is_it).count();
+        match (now, self.wanted.iter().any(|one| is_it(&one))) {
+            (1, _) | (0, true) => Ok(()),
+            (0, false) => Err(Reason::NotNamed {
                 noun: "webhook",
                 text: webhook.clone(),
             }
             .into()),
+            _ => Err(Reason::SameName("webhook", webhook.clone()).into()),
         }
     }
 
-    /// The member of this address that there is already.
-    async fn user(&self, email: &str) -> Result<Option<UserId>, OperatorError> {
-        let Some(workspace) = self.workspace else {
-            return Ok(None);
-        };
-        let members = self.operator.members(workspace).await?;
-        let mut members = members.iter();
-        let member = members.find(|one| one.email.eq_ignore_ascii_case(email));
-        Ok(member.map(|member| member.user_id))
+    /// The user of this address; one of whom nothing is found if there is none yet.
+    async fn user(&self, email: &str) -> Result<UserId, OperatorError> {
+        let user = self.operator.user_by_email(email).await?;
+        Ok(user.unwrap_or_else(UserId::generate))
     }
 
     /// Whether the member of this address may run workflows then; `None` if there will be none.
@@ -245,6 +238,15 @@ impl Outlook<'_> {
         let is_deactivated = is_deactivated.or(now.and_then(|now| now.1));
         Some(role != MemberRole::Viewer && is_deactivated != Some(true))
     }
+}
+
+/// Whether another release of a workflow becomes live.
+fn deploys_anew(wanted: &WorkflowDocument, former: Option<&Document>, change: &Change) -> bool {
+    let was_draft = match former {
+        Some(Document::Workflow(former)) => former.state == WorkflowState::Draft,
+        _ => true,
+    };
+    wanted.state != WorkflowState::Draft && (change.is_in("definition") || was_draft)
 }
 
 /// There is no member of this address.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::Database;
+use letterbox_database::{Database, Whole};
 
 use super::{
     Document, PolicyDocument, Secrets, Set, Step, Verb,
@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// What would be done.
+#[derive(Default)]
 pub struct Plan<'d> {
     /// Nothing, if things are so already.
     pub steps: Vec<Step>,
@@ -31,8 +32,6 @@ pub struct Plan<'d> {
     pub(super) doomed: Vec<Document>,
     /// Subscriptions that end.
     pub(super) ended: Vec<SubscriptionRow>,
-    /// Whether queues are named, which may be missing.
-    pub names_queues: bool,
 }
 
 impl Plan<'_> {
@@ -63,8 +62,8 @@ impl Operator {
         set: &'d Set,
         prunes: bool,
     ) -> Result<Plan<'d>, OperatorError> {
-        let read_only = ("transaction_read_only", "on".to_owned());
-        let reader = self.on(self.database.saying([read_only]));
+        let reading = Whole::begin_reading(&self.database).await?;
+        let reader = self.on(reading.database().clone());
         reader.foresee(secrets, set, prunes).await
     }
 
@@ -93,13 +92,9 @@ impl Operator {
         };
         let name = current.first().map(Document::name).unwrap_or_default();
         let mut plan = Plan {
-            steps: Vec::new(),
             workspace,
             name: name.to_owned(),
-            wanted: Vec::new(),
-            doomed: Vec::new(),
-            ended: Vec::new(),
-            names_queues: documents.iter().any(|one| one.kind() == "subscription"),
+            ..Plan::default()
         };
         let outlook = Outlook {
             operator: self,
@@ -127,15 +122,15 @@ impl Operator {
             plan.wanted.push((document, change));
             plan.add(step);
         }
-        if prunes {
-            for document in doomed(&current, documents) {
-                let mut step = plan.step(Verb::Delete, document);
-                if let Some(workspace) = workspace {
-                    step.ends = self.ends_with(workspace, document, &mut plan.ended).await?;
-                }
-                plan.doomed.push(document.clone());
-                plan.add(step);
-            }
+        // What was made just now holds nothing that no document names.
+        let Some(workspace) = workspace.filter(|_| prunes) else {
+            return Ok(plan);
+        };
+        for document in doomed(&current, documents) {
+            let mut step = plan.step(Verb::Delete, document);
+            step.ends = self.ends_with(workspace, document, &mut plan.ended).await?;
+            plan.doomed.push(document.clone());
+            plan.add(step);
         }
         Ok(plan)
     }
@@ -173,12 +168,8 @@ impl Operator {
             }
             Document::Workspace(_) | Document::Policy(_) => return Ok(Vec::new()),
         };
-        Ok(self
-            .live_links(losing)
-            .await?
-            .iter()
-            .map(told_link)
-            .collect())
+        let links = self.live_links(losing).await?;
+        Ok(links.iter().map(told_link).collect())
     }
 
     /// `None` if there is none of this name yet.

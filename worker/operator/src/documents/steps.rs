@@ -17,6 +17,16 @@ pub struct Set {
 /// Reads the secret of a new webhook; an error says why it can't.
 pub type Secrets<'a> = dyn Fn(&SecretFrom) -> Result<Secret, String> + Sync + 'a;
 
+impl Set {
+    /// Whether queues are named, which may be missing.
+    #[must_use]
+    pub fn names_queues(&self) -> bool {
+        self.documents
+            .iter()
+            .any(|one| one.kind() == "subscription")
+    }
+}
+
 /// What becomes of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -58,7 +58,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
         ask(text(&steps))?;
     }
     // Before anything is done: what can be found out now is no reason to leave half of it.
-    let broker = broker_of(&operator, &plans).await?;
+    let broker = broker_of(&operator, &sets, &plans).await?;
     let (mut webhooks, mut failure) = (Vec::new(), None);
     for (set, plan) in sets.iter().zip(&plans) {
         for login in plan.useless_logins() {
@@ -99,10 +99,11 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
 /// The broker, where something is to be done there; asked what may keep that from being done.
 async fn broker_of(
     operator: &Operator,
+    sets: &[Set],
     plans: &[Plan<'_>],
 ) -> Result<Option<BrokerTarget>, Failure> {
     let is_needed = plans.iter().any(Plan::needs_broker);
-    let is_of_use = plans.iter().any(|plan| plan.names_queues) && AMQP_URL.read()?.is_some();
+    let is_of_use = sets.iter().any(Set::names_queues) && AMQP_URL.read()?.is_some();
     if !is_needed && !is_of_use {
         return Ok(None);
     }
