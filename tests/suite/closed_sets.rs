@@ -34,11 +34,15 @@ pub fn statements() -> Vec<(Role, &'static Statement)> {
     gateway.chain(worker).chain(operator).collect()
 }
 
-/// The names of the statements that a file declares: `statements!` with `CONSTANT = name "SQL"`.
+/// The names of the statements that a file declares: `statements!` with `fn name(…) = "SQL"` or
+/// `CONSTANT = name "SQL"`.
 pub fn declared_in(text: &str) -> Option<Vec<String>> {
     let (_, list) = text.split_once("\nstatements! {")?;
     let list = list.split("\n}").next()?;
     let names = list.lines().filter_map(|line| {
+        if let Some((_, signature)) = line.split_once("fn ") {
+            return Some(signature.split('(').next().unwrap().to_owned());
+        }
         let (constant, rest) = line.trim_start().split_once(" = ")?;
         let is_constant = constant.chars().all(|c| c.is_ascii_uppercase() || c == '_');
         is_constant.then(|| rest.split(' ').next().unwrap().to_owned())

@@ -8,13 +8,18 @@ use std::{
 
 use letterbox_common::states::RunState;
 use letterbox_database::{
-    BoundStatement, Database, DatabaseError, Fault, Role, Statement, Transaction, Work,
+    Answer, BoundStatement, Client, Database, DatabaseError, Fault, Role, Statement, Transaction,
+    Work,
 };
 use letterbox_tests::World;
 use tokio::sync::Barrier;
 
 const fn statement(sql: &'static str) -> Statement {
-    Statement { name: "test", sql }
+    Statement {
+        name: "test",
+        sql,
+        is_of_desk: false,
+    }
 }
 
 static LOCK: Statement = statement("UPDATE numbers SET value = value + 1 WHERE number = $1");
@@ -42,8 +47,7 @@ fn connect(world: &World, role: Role) -> Database {
 }
 
 async fn count(database: &Database) -> i64 {
-    let row = database.query_one(&COUNT, &[]).await.unwrap();
-    row.try_get("numbers").unwrap()
+    <(i64,)>::ask(database, &COUNT, &[]).await.unwrap().0
 }
 
 /// Locks two rows in this order. On its first try it waits between them for the other one.
@@ -195,7 +199,7 @@ async fn a_call_that_is_given_up_does_not_keep_its_connection() {
 async fn a_word_that_this_program_does_not_know_is_transient() {
     let world = World::new().await;
     let database = database(&world, Role::Login).await;
-    let row = database.query_one(&UNKNOWN_WORD, &[]).await.unwrap();
+    let row = &database.query(&UNKNOWN_WORD, &[]).await.unwrap()[0];
     let error = row.try_get::<_, RunState>("state").unwrap_err();
     assert_eq!(DatabaseError::from(error).fault, Fault::Transient);
     let error = database.query(&LOCK, &[&"one"]).await.unwrap_err();

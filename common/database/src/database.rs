@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
 use crate::{
-    DatabaseError, DatabaseSettings, DatabaseTarget, FromRow, Role, Statement, connect,
+    Client, DatabaseError, DatabaseSettings, DatabaseTarget, Role, Statement, connect,
     connection::Connection,
     held::HeldTransaction,
     metrics,
@@ -119,94 +119,6 @@ impl Database {
         self.pool.close();
     }
 
-    /// Runs a statement and returns all of its rows.
-    pub async fn query(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        self.run(
-            statement.name,
-            &Query {
-                statement,
-                parameters,
-            },
-        )
-        .await
-    }
-
-    /// Runs a statement and returns its first row, if there is one.
-    pub async fn query_opt(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Option<Row>, DatabaseError> {
-        let mut rows = self.query(statement, parameters).await?.into_iter();
-        match (rows.next(), rows.next()) {
-            (row, None) => Ok(row),
-            _ => Err(DatabaseError::many_rows(statement.name)),
-        }
-    }
-
-    /// Runs a statement that always returns a row.
-    ///
-    /// # Errors
-    /// As [`Self::query`], and when there is no row.
-    pub async fn query_one(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Row, DatabaseError> {
-        let row = self.query_opt(statement, parameters).await?;
-        row.ok_or_else(|| DatabaseError::no_row(statement.name))
-    }
-
-    /// As [`Self::query`], with the rows as values.
-    pub async fn fetch_all<T: FromRow>(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Vec<T>, DatabaseError> {
-        let rows = self.query(statement, parameters).await?;
-        rows.iter().map(|row| Ok(T::from_row(row)?)).collect()
-    }
-
-    /// As [`Self::query_opt`], with the row as a value.
-    pub async fn fetch_optional<T: FromRow>(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Option<T>, DatabaseError> {
-        let row = self.query_opt(statement, parameters).await?;
-        Ok(row.map(|row| T::from_row(&row)).transpose()?)
-    }
-
-    /// As [`Self::query_one`], with the row as a value.
-    pub async fn fetch_one<T: FromRow>(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<T, DatabaseError> {
-        let row = self.query_one(statement, parameters).await?;
-        Ok(T::from_row(&row)?)
-    }
-
-    /// Runs a statement and returns the number of rows that it changed.
-    pub async fn execute(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<u64, DatabaseError> {
-        self.run(
-            statement.name,
-            &Execute {
-                statement,
-                parameters,
-            },
-        )
-        .await
-    }
-
     /// Runs `work` in a transaction called `name`. `Ok(Some(…))` commits; `Ok(None)` and errors
     /// roll back. After a serialization failure or a deadlock it runs again.
     pub async fn transaction<W: Work>(
@@ -300,6 +212,34 @@ impl Database {
             _ => self.silence.note_answer(),
         }
         made
+    }
+}
+
+impl Client for Database {
+    type Error = DatabaseError;
+
+    async fn query(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let query = Query {
+            statement,
+            parameters,
+        };
+        self.run(statement.name, &query).await
+    }
+
+    async fn execute(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<u64, DatabaseError> {
+        let execute = Execute {
+            statement,
+            parameters,
+        };
+        self.run(statement.name, &execute).await
     }
 }
 

@@ -34,3 +34,10 @@ impl<T: FromSqlOwned> FromRow for (T,) {
         Ok((row.try_get(0)?,))
     }
 }
+
+/// Two columns, in their order.
+impl<A: FromSqlOwned, B: FromSqlOwned> FromRow for (A, B) {
+    fn from_row(row: &Row) -> Result<Self, Error> {
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+}

@@ -1,6 +1,8 @@
 //! Statements: SQL with a name. The name labels log lines and latencies, and a test prepares every
 //! statement against the schema under the role that runs it.
 
+use crate::{DatabaseError, FromRow, Parameters, Row};
+
 /// One SQL statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statement {
@@ -8,29 +10,180 @@ pub struct Statement {
     pub name: &'static str,
     /// With `$1`, `$2`, … where arguments belong.
     pub sql: &'static str,
+    /// Whether the desk runs it for people, under its role.
+    pub is_of_desk: bool,
 }
 
-/// Declares the statements of a store and `STATEMENTS`, the list of them:
+/// What runs statements: a database, a transaction in it, or what has one of them.
+pub trait Client: Sync {
+    /// What is told when the database refuses, or does not answer.
+    type Error: From<DatabaseError> + Send;
+
+    /// Runs a statement and returns all of its rows.
+    fn query(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> impl Future<Output = Result<Vec<Row>, Self::Error>> + Send;
+
+    /// Runs a statement and returns the number of rows that it changed.
+    fn execute(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> impl Future<Output = Result<u64, Self::Error>> + Send;
+}
+
+/// What a statement is asked for: nothing, how many rows it has changed, all rows, the row if there
+/// is one, or the row that there always is.
+pub trait Answer: Sized {
+    /// Runs a statement for it.
+    fn ask<C: Client>(
+        client: &C,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> impl Future<Output = Result<Self, C::Error>> + Send;
+}
+
+impl Answer for () {
+    async fn ask<C: Client>(
+        client: &C,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Self, C::Error> {
+        client.execute(statement, parameters).await.map(drop)
+    }
+}
+
+impl Answer for u64 {
+    async fn ask<C: Client>(
+        client: &C,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Self, C::Error> {
+        client.execute(statement, parameters).await
+    }
+}
+
+impl<T: FromRow> Answer for Vec<T> {
+    async fn ask<C: Client>(
+        client: &C,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Self, C::Error> {
+        let rows = client.query(statement, parameters).await?;
+        let rows = rows.iter().map(|row| T::from_row(row));
+        let rows: Result<_, DatabaseError> = rows.map(|row| Ok(row?)).collect();
+        Ok(rows?)
+    }
+}
+
+impl<T: FromRow> Answer for Option<T> {
+    async fn ask<C: Client>(
+        client: &C,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Self, C::Error> {
+        let rows = client.query(statement, parameters).await?;
+        let row = match &rows[..] {
+            [] => return Ok(None),
+            [row] => T::from_row(row).map_err(DatabaseError::from)?,
+            _ => return Err(DatabaseError::many_rows(statement.name).into()),
+        };
+        Ok(Some(row))
+    }
+}
+
+impl<T: FromRow> Answer for T {
+    async fn ask<C: Client>(
+        client: &C,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Self, C::Error> {
+        let row = Option::ask(client, statement, parameters).await?;
+        Ok(row.ok_or_else(|| DatabaseError::no_row(statement.name))?)
+    }
+}
+
+/// Declares the statements of a store, each with its arguments and its [`Answer`] as a function,
+/// and `STATEMENTS`, the list of them:
 ///
 /// ```
 /// letterbox_database::statements! {
 ///     /// The name of a user
-///     FIND_NAME = find_name "SELECT name FROM users WHERE user_id = $1";
+///     fn find_name(user: i64) -> Option<(String,)> = "SELECT name FROM users WHERE user_id = $1";
+///     /// Deletes users; part of a pipeline
+///     DELETE_USERS = delete_users "DELETE FROM users WHERE user_id = ANY ($1)";
 /// }
 /// assert_eq!(STATEMENTS[0].name, "find_name");
+/// # let _ = &DELETE_USERS;
+/// # async fn name(database: &letterbox_database::Database) {
+/// let name = find_name(database, 7).await;
+/// # }
 /// ```
 ///
-/// A crate collects the lists of its stores in one function; `tests/suite/schema.rs` prepares what
-/// it returns, and `tests/suite/closed_sets.rs` finds lists that are missing from it.
+/// `desk fn` is one that the desk runs for people, too. A crate collects the lists of its stores in
+/// one function; `tests/suite/schema.rs` prepares what it returns, and `tests/suite/closed_sets.rs`
+/// finds lists that are missing from it.
 #[macro_export]
 macro_rules! statements {
-    ($($(#[$doc:meta])* $constant:ident = $name:ident $sql:expr;)+) => {
-        $(
-            $(#[$doc])*
-            static $constant: $crate::Statement =
-                $crate::Statement { name: stringify!($name), sql: $sql };
-        )+
+    (@next [$($list:expr,)*]) => {
         /// Every statement of this store.
-        pub(crate) static STATEMENTS: &[&$crate::Statement] = &[$(&$constant),+];
+        pub(crate) static STATEMENTS: &[&$crate::Statement] = &[$($list,)*];
+    };
+    (@next $list:tt $(#[$doc:meta])* desk fn $($rest:tt)+) => {
+        $crate::statements! { @fn true $list [$(#[$doc])*] fn $($rest)+ }
+    };
+    (@next $list:tt $(#[$doc:meta])* desk pub(crate) fn $($rest:tt)+) => {
+        $crate::statements! { @fn true $list [$(#[$doc])*] pub(crate) fn $($rest)+ }
+    };
+    (@next $list:tt $(#[$doc:meta])* $visible:vis fn $($rest:tt)+) => {
+        $crate::statements! { @fn false $list [$(#[$doc])*] $visible fn $($rest)+ }
+    };
+    (@next [$($list:expr,)*] $(#[$doc:meta])*
+        $constant:ident = $name:ident $sql:expr; $($rest:tt)*) => {
+        $(#[$doc])*
+        static $constant: $crate::Statement = $crate::Statement {
+            name: stringify!($name),
+            sql: $sql,
+            is_of_desk: false,
+        };
+        $crate::statements! { @next [$($list,)* &$constant,] $($rest)* }
+    };
+    (@fn $is_of_desk:literal [$($list:expr,)*] [$($doc:tt)*] $visible:vis fn $name:ident
+        ($($parameter:ident: $type:ty),* $(,)?) $(-> $answer:ty)? = $sql:expr; $($rest:tt)*) => {
+        $($doc)*
+        #[allow(clippy::too_many_arguments, reason = "a statement has as many as its columns")]
+        $visible async fn $name<C: $crate::Client>(
+            client: &C,
+            $($parameter: $type),*
+        ) -> Result<$crate::answer!($($answer)?), C::Error> {
+            static STATEMENT: $crate::Statement = $crate::Statement {
+                name: stringify!($name),
+                sql: $sql,
+                is_of_desk: $is_of_desk,
+            };
+            let parameters: $crate::Parameters<'_> = &[$(&$parameter),*];
+            <$crate::answer!($($answer)?) as $crate::Answer>::ask(client, &STATEMENT, parameters)
+                .await
+        }
+        $crate::statements! { @next [$($list,)* &$crate::Statement {
+            name: stringify!($name),
+            sql: $sql,
+            is_of_desk: $is_of_desk,
+        },] $($rest)* }
+    };
+    ($($all:tt)+) => { $crate::statements! { @next [] $($all)+ } };
+}
+
+/// The [`Answer`] of a statement; `()` if it says none.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! answer {
+    () => {
+        ()
+    };
+    ($answer:ty) => {
+        $answer
     };
 }

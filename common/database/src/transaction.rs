@@ -4,7 +4,7 @@ use deadpool_postgres::ClientWrapper;
 use futures_util::future::try_join_all;
 use tokio_postgres::{Row, types::ToSql};
 
-use crate::{DatabaseError, Statement};
+use crate::{Client, DatabaseError, Statement};
 
 /// Arguments of a statement, in the order of its `$1`, `$2`, ….
 pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
@@ -40,6 +40,7 @@ const SAY: Statement = Statement {
     name: "say",
     sql: "SELECT set_config(name, value, true)
 FROM unnest($1::text[], $2::text[]) AS said (name, value)",
+    is_of_desk: false,
 };
 
 /// Says something in a transaction that has just begun.
@@ -144,55 +145,6 @@ impl<'c> Transaction<'c> {
         Ok(ordered?)
     }
 
-    /// Runs a statement and returns all of its rows.
-    ///
-    /// # Errors
-    /// When the database refuses. The transaction is over then.
-    pub async fn query(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let prepared = self.0.client.prepare_cached(statement.sql).await?;
-        Ok(self.0.client.query(&prepared, parameters).await?)
-    }
-
-    /// Runs a statement that returns at most one row.
-    ///
-    /// # Errors
-    /// As [`Self::query`], and when there is more than one row.
-    pub async fn query_opt(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Option<Row>, DatabaseError> {
-        let prepared = self.0.client.prepare_cached(statement.sql).await?;
-        Ok(self.0.client.query_opt(&prepared, parameters).await?)
-    }
-
-    /// Runs a statement that returns exactly one row.
-    ///
-    /// # Errors
-    /// As [`Self::query`], and when there is no row, or more than one.
-    pub async fn query_one(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Row, DatabaseError> {
-        let prepared = self.0.client.prepare_cached(statement.sql).await?;
-        Ok(self.0.client.query_one(&prepared, parameters).await?)
-    }
-
-    /// Runs a statement and returns the number of rows that it changed.
-    pub async fn execute(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<u64, DatabaseError> {
-        let prepared = self.0.client.prepare_cached(statement.sql).await?;
-        Ok(self.0.client.execute(&prepared, parameters).await?)
-    }
-
     /// Runs statements in order without waiting between them, in one round trip. Returns the rows
     /// of each.
     ///
@@ -213,5 +165,28 @@ impl<'c> Transaction<'c> {
             .iter()
             .map(|(statement, arguments)| self.0.client.query(statement, arguments));
         Ok(try_join_all(queries).await?)
+    }
+}
+
+/// When the database refuses, the transaction is over.
+impl Client for Transaction<'_> {
+    type Error = DatabaseError;
+
+    async fn query(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, DatabaseError> {
+        let prepared = self.0.client.prepare_cached(statement.sql).await?;
+        Ok(self.0.client.query(&prepared, parameters).await?)
+    }
+
+    async fn execute(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<u64, DatabaseError> {
+        let prepared = self.0.client.prepare_cached(statement.sql).await?;
+        Ok(self.0.client.execute(&prepared, parameters).await?)
     }
 }

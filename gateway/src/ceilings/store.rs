@@ -10,9 +10,11 @@ use letterbox_common::batcher::LookUp;
 
 statements! {
     /// For each webhook, whether it ($3) or its workspace ($4) has reached its ceiling today.
-    FIND_FULL = find_full_webhooks "
-SELECT wanted.place,
-       coalesce(own.bytes >= $3, false) OR coalesce(everything.bytes >= $4, false) AS is_full
+    fn find_full_webhooks(
+        workspaces: &[WorkspaceId], webhooks: &[WebhookId], webhook_bytes: i64,
+        workspace_bytes: i64,
+    ) -> Vec<(bool,)> = "
+SELECT coalesce(own.bytes >= $3, false) OR coalesce(everything.bytes >= $4, false) AS is_full
 FROM unnest($1::uuid[], $2::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, webhook_id, place)
 LEFT JOIN stored_bytes own ON own.workspace_id = wanted.workspace_id
@@ -47,18 +49,8 @@ impl LookUp for FullWebhooks {
         let workspaces: Vec<WorkspaceId> = items.iter().map(|one| one.workspace).collect();
         let webhooks: Vec<WebhookId> = items.iter().map(|one| one.webhook).collect();
         let most = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let rows = self
-            .database
-            .query(
-                &FIND_FULL,
-                &[
-                    /* $1 workspace_id */ &workspaces,
-                    /* $2 webhook_id */ &webhooks,
-                    /* $3 webhook_bytes */ &most(self.most.webhook),
-                    /* $4 workspace_bytes */ &most(self.most.workspace),
-                ],
-            )
-            .await?;
-        rows.iter().map(|row| Ok(row.try_get("is_full")?)).collect()
+        let (webhook, workspace) = (most(self.most.webhook), most(self.most.workspace));
+        let full = find_full_webhooks(&self.database, &workspaces, &webhooks, webhook, workspace);
+        Ok(full.await?.into_iter().map(|(is_full,)| is_full).collect())
     }
 }

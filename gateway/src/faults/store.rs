@@ -11,7 +11,10 @@ use super::kept::Refused;
 
 statements! {
     /// Writes the refusals of webhooks that exist.
-    NOTE_REFUSALS = note_refusals "SELECT note_refusals($1, $2, $3, $4, $5)";
+    fn note_refusals(
+        workspaces: &[WorkspaceId], webhooks: &[WebhookId], times: &[Timestamp],
+        reasons: &[DeliveryFault], requests: &[Option<&str>],
+    ) = "SELECT note_refusals($1, $2, $3, $4, $5)";
 }
 
 pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(), DatabaseError> {
@@ -23,17 +26,13 @@ pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(),
         .iter()
         .map(|one| one.request_id.as_deref())
         .collect();
-    database
-        .query_one(
-            &NOTE_REFUSALS,
-            &[
-                /* $1 workspace_id */ &workspaces,
-                /* $2 webhook_id */ &webhooks,
-                /* $3 refused_at */ &times,
-                /* $4 reason */ &reasons,
-                /* $5 request_id */ &requests,
-            ],
-        )
-        .await
-        .map(drop)
+    note_refusals(
+        database,
+        &workspaces,
+        &webhooks,
+        &times,
+        &reasons,
+        &requests,
+    )
+    .await
 }

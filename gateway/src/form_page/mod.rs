@@ -34,7 +34,8 @@ impl FormPages {
 
     /// The look of a live form's page; `None` if the form is no longer live.
     pub(crate) async fn look(&self, token: TokenHash) -> Result<Option<Page>, DatabaseError> {
-        store::page(&self.database, token).await
+        let found = store::form_page(&self.database, token.as_bytes()).await?;
+        Ok(found.map(|look| look.page))
     }
 }
 

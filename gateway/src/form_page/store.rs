@@ -1,27 +1,23 @@
 //! The look-up of a page's look.
 
-use letterbox_common::form::{Page, TokenHash};
-use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_common::form::Page;
+use letterbox_database::{FromRow, statements};
 
 statements! {
     /// The look of the page of a live form, as its owner set it.
-    PAGE = form_page "SELECT page FROM live_form_links WHERE token_sha256 = $1 AND is_open";
+    pub(super) fn form_page(token_sha256: &[u8]) -> Option<Look> = "
+SELECT page FROM live_form_links WHERE token_sha256 = $1 AND is_open";
 }
 
-/// Finds the look of a form's page; `None` if the form is not live.
-pub(super) async fn page(
-    database: &Database,
-    token: TokenHash,
-) -> Result<Option<Page>, DatabaseError> {
-    let hash = &token.as_bytes()[..];
-    let Some(row) = database
-        .query_opt(&PAGE, &[/* $1 token_sha256 */ &hash])
-        .await?
-    else {
-        return Ok(None);
-    };
-    let page: Option<&str> = row.try_get("page")?;
-    // A look that was not deployed through Letterbox is ignored, and the page is plain.
+/// The look of a form's page.
+#[derive(FromRow)]
+pub(super) struct Look {
+    #[row(with = look)]
+    pub(super) page: Page,
+}
+
+/// A look that was not deployed through Letterbox is ignored, and the page is plain.
+fn look(page: Option<&str>) -> Page {
     let page = page.and_then(|page| serde_json::from_str(page).ok());
-    Ok(Some(page.unwrap_or_default()))
+    page.unwrap_or_default()
 }

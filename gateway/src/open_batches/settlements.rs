@@ -109,7 +109,8 @@ impl Settlements {
         let failed = self.take_failed();
         if !failed.is_empty() {
             // First, because senders may be retrying already.
-            let ending = store::end_leases(database, &failed).await;
+            let batches = Vec::from_iter(failed.iter().copied());
+            let ending = store::end_leases(database, &batches).await;
             ending.inspect_err(|_| self.known.lock().remember_failed(failed))?;
         }
         loop {
@@ -117,7 +118,7 @@ impl Settlements {
             if closing.batches.is_empty() {
                 return Ok(());
             }
-            store::close(database, closing.ids()).await?;
+            store::close_batches(database, closing.ids()).await?;
             closing.are_closed();
         }
     }

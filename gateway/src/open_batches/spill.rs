@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BatchId, Outlet,
-    store::{self, SpillShare, SpillSize, Spillable},
+    store::{self, Measured, SpillShare, SpillSize, Spillable},
 };
 use crate::metrics;
 
@@ -152,15 +152,22 @@ impl Spill {
             let sizes = self.sizes.lock();
             (sizes.adding == 0).then_some(sizes.changes)
         };
-        let (all, oldest_seconds) = store::measure(&self.database).await?;
+        let Measured {
+            size: all,
+            oldest_seconds,
+        } = store::measure_spill(&self.database).await?;
         // Nobody can have a share of what is less than that.
         let limits = &self.limits;
         let is_much =
             all.messages > limits.messages / SHARE / 2 || all.bytes > limits.bytes / SHARE / 2;
-        let of = match is_much {
-            true => store::measure_shares(&self.database).await?,
-            false => HashMap::new(),
+        let shares = match is_much {
+            true => store::measure_spill_shares(&self.database).await?,
+            false => Vec::new(),
         };
+        let of = shares
+            .into_iter()
+            .map(|of| (of.workspace_id, of.share))
+            .collect();
         self.note(before, all, of);
         metrics::SPILL_MESSAGES.set(all.messages as f64);
         metrics::SPILL_BYTES.set(all.bytes as f64);

@@ -1,61 +1,42 @@
 //! The statements over open batches.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use letterbox_broker::BatchBody;
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, statements};
 
 use super::BatchId;
 
 statements! {
     /// Deletes the rows of confirmed batches.
-    CLOSE_BATCHES = close_batches "SELECT close_batches($1::bigint[])";
+    pub(super) fn close_batches(batches: &[BatchId]) = "SELECT close_batches($1::bigint[])";
 
     /// Frees batches that were not published for takeover.
-    END_LEASES = end_leases "SELECT end_leases($1::bigint[])";
+    pub(super) fn end_leases(batches: &[BatchId]) = "SELECT end_leases($1::bigint[])";
 
     /// Writes messages into the rows of their batches. Durable. $6 says how many bytes of each
     /// every workspace has.
-    SPILL_BATCHES = spill_batches "
+    fn spill_batches(
+        batches: &[BatchId], routing_keys: &[&str], message_types: &[&str], entries: &[i32],
+        bodies: &[&[u8]], shares: &str,
+    ) -> Vec<(BatchId,)> = "
 SELECT spill_batches($1::bigint[], $2::text[], $3::text[], $4::int[], $5::bytea[], $6::text::jsonb)
     AS batch_id";
 
     /// The size and age of the spill, over all gateways.
-    MEASURE_SPILL = measure_spill "
+    pub(super) fn measure_spill() -> Measured = "
 SELECT count(*) AS messages, coalesce(sum(length), 0)::bigint AS bytes,
        coalesce(extract(epoch FROM now() - min(spilled_at)), 0)::float8 AS oldest_seconds
 FROM open_batches WHERE spilled_at IS NOT NULL";
 
     /// How much of the spill each workspace has: of a message that it shares with others, its part.
-    MEASURE_SHARES = measure_spill_shares "
+    pub(super) fn measure_spill_shares() -> Vec<WorkspaceShare> = "
 SELECT s.workspace_id, sum(s.bytes)::bigint AS bytes,
        sum(s.bytes / greatest((SELECT sum(part) FROM unnest(o.shares) AS part), 1)::float8)
            AS messages
 FROM open_batches o, unnest(o.workspaces, o.shares) AS s (workspace_id, bytes)
 WHERE o.spilled_at IS NOT NULL GROUP BY s.workspace_id ORDER BY bytes DESC LIMIT 1000";
-}
-
-/// Deletes the rows of confirmed batches.
-///
-/// # Errors
-/// When the database did not answer: the rows may still exist.
-pub(super) async fn close(database: &Database, batches: &[BatchId]) -> Result<(), DatabaseError> {
-    database.execute(&CLOSE_BATCHES, &[&batches]).await?;
-    Ok(())
-}
-
-/// Ends the leases of batches that were not published.
-///
-/// # Errors
-/// When the database did not answer: the leases end by themselves.
-pub(super) async fn end_leases(
-    database: &Database,
-    batches: &BTreeSet<BatchId>,
-) -> Result<(), DatabaseError> {
-    let batches: Vec<_> = batches.iter().copied().collect();
-    database.execute(&END_LEASES, &[&batches]).await?;
-    Ok(())
 }
 
 /// Writes messages into the rows of their batches, and returns the batches that had a row.
@@ -77,19 +58,10 @@ pub(super) async fn spill(
     let shares: Vec<&BTreeMap<WorkspaceId, usize>> =
         messages.iter().map(|one| &one.shares).collect();
     let shares = serde_json::json!(shares).to_string();
-    let rows = database
-        .query(
-            &SPILL_BATCHES,
-            &[
-                /* $1 batch_id */ &batches, /* $2 routing_key */ &keys,
-                /* $3 message_type */ &kinds, /* $4 entries */ &entries,
-                /* $5 body */ &bodies, /* $6 shares */ &shares,
-            ],
-        )
-        .await?;
-    rows.iter()
-        .map(|row| Ok(row.try_get("batch_id")?))
-        .collect()
+    let spilled = spill_batches(
+        database, &batches, &keys, &kinds, &entries, &bodies, &shares,
+    );
+    Ok(spilled.await?.into_iter().map(|(batch,)| batch).collect())
 }
 
 /// A batch with its message.
@@ -103,18 +75,38 @@ pub(crate) struct Spillable {
 }
 
 /// The size of the spill.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow)]
 pub(super) struct SpillSize {
+    #[row(with = i64::unsigned_abs)]
     pub(super) messages: u64,
+    #[row(with = i64::unsigned_abs)]
     pub(super) bytes: u64,
 }
 
+/// The spill as it was measured.
+#[derive(FromRow)]
+pub(super) struct Measured {
+    #[row(flatten)]
+    pub(super) size: SpillSize,
+    /// The age of the oldest message.
+    pub(super) oldest_seconds: f64,
+}
+
 /// The part of the spill that one workspace has.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, FromRow)]
 pub(super) struct SpillShare {
     /// Of a message that it shares with others, its part.
     pub(super) messages: f64,
+    #[row(with = i64::unsigned_abs)]
     pub(super) bytes: u64,
+}
+
+/// A workspace's share.
+#[derive(FromRow)]
+pub(super) struct WorkspaceShare {
+    pub(super) workspace_id: WorkspaceId,
+    #[row(flatten)]
+    pub(super) share: SpillShare,
 }
 
 impl SpillSize {
@@ -124,34 +116,4 @@ impl SpillSize {
             bytes: self.bytes + bytes,
         }
     }
-}
-
-/// How much of the spill each workspace has, of those that have most of it.
-pub(super) async fn measure_shares(
-    database: &Database,
-) -> Result<HashMap<WorkspaceId, SpillShare>, DatabaseError> {
-    let rows = database.query(&MEASURE_SHARES, &[]).await?;
-    let share = |row: &Row| {
-        let bytes: i64 = row.try_get("bytes")?;
-        let share = SpillShare {
-            messages: row.try_get("messages")?,
-            bytes: bytes as u64,
-        };
-        Ok((row.try_get("workspace_id")?, share))
-    };
-    rows.iter().map(share).collect()
-}
-
-fn size(row: &Row) -> Result<SpillSize, RowError> {
-    let (messages, bytes): (i64, i64) = (row.try_get("messages")?, row.try_get("bytes")?);
-    Ok(SpillSize {
-        messages: messages as u64,
-        bytes: bytes as u64,
-    })
-}
-
-/// Measures the spill. Also returns the age of the oldest message in seconds.
-pub(super) async fn measure(database: &Database) -> Result<(SpillSize, f64), DatabaseError> {
-    let row = database.query_one(&MEASURE_SPILL, &[]).await?;
-    Ok((size(&row)?, row.try_get("oldest_seconds")?))
 }

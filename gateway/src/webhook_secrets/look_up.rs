@@ -176,7 +176,12 @@ impl LookUp for KeysByAddress {
         let mut wanted = items.clone();
         wanted.sort_unstable();
         wanted.dedup();
-        let found = store::find(&self.database, &wanted, &self.decoy.sealed).await?;
+        let addresses = wanted
+            .iter()
+            .map(|address| (address.workspace, address.webhook));
+        let (workspaces, webhooks): (Vec<_>, Vec<_>) = addresses.unzip();
+        let decoy = &self.decoy.sealed;
+        let found = store::find_secrets(&self.database, &workspaces, &webhooks, decoy).await?;
         let found: HashMap<_, _> = found
             .iter()
             .map(|one| (one.address, self.found(one)))

@@ -4,12 +4,14 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     webhook::WebhookAddress,
 };
-use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
+use letterbox_database::{FromRow, Row, RowError, statements};
 
 statements! {
     /// The sealed secret of every webhook that is asked for, or the decoy ($3) if no such webhook
     /// is live. An address without a webhook takes as many rows, steps and bytes.
-    FIND_SECRETS = find_secrets "
+    pub(super) fn find_secrets(
+        workspaces: &[WorkspaceId], webhooks: &[WebhookId], decoy: &[u8],
+    ) -> Vec<StoredSecret> = "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS sealed,
        coalesce(w.version, 0) AS version,
@@ -53,31 +55,6 @@ pub(super) struct StoredChecks {
     pub(super) kept_headers: Vec<String>,
     /// Whether deliveries are the same by their sender's ids.
     pub(super) same_by_id: bool,
-}
-
-/// Finds one secret for each of these addresses, which are distinct.
-pub(super) async fn find(
-    database: &Database,
-    wanted: &[WebhookAddress],
-    decoy: &[u8],
-) -> Result<Vec<StoredSecret>, DatabaseError> {
-    let (workspaces, webhooks) = columns(wanted);
-    database
-        .fetch_all(
-            &FIND_SECRETS,
-            &[
-                /* $1 workspace_id */ &workspaces,
-                /* $2 webhook_id */ &webhooks,
-                /* $3 decoy */ &decoy,
-            ],
-        )
-        .await
-}
-
-fn columns(addresses: &[WebhookAddress]) -> (Vec<WorkspaceId>, Vec<WebhookId>) {
-    let ids = addresses.iter();
-    ids.map(|address| (address.workspace, address.webhook))
-        .unzip()
 }
 
 fn address(row: &Row) -> Result<WebhookAddress, RowError> {

@@ -44,7 +44,10 @@ impl WorkQueues {
         stop: CancellationToken,
     ) {
         for pause in retry_delays(FIRST_PAUSE) {
-            if store::announce(&database, queues).await.is_ok() {
+            if store::announce_work_queues(&database, queues.into())
+                .await
+                .is_ok()
+            {
                 self.0.store(queues, Relaxed);
                 return;
             }

@@ -11,7 +11,7 @@ use letterbox_common::{
     sealing::{Place, Seal, Secret},
     states::AccountWait,
 };
-use letterbox_database::{FromRow, Parameters, Statement, statements};
+use letterbox_database::{DatabaseError, FromRow, statements};
 use letterbox_workflow::{
     account::{check_base_url, check_header},
     preview::sending_actions,
@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
+use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain};
 
 /// The columns of an [`AccountRow`].
 macro_rules! account_columns {
@@ -34,7 +34,10 @@ pub(crate) use account_columns;
 
 statements! {
     /// Connects an account of a member.
-    CONNECT_ACCOUNT = connect_account concat!("
+    desk fn connect_account(
+        workspace: WorkspaceId, account: AccountId, user: UserId, name: &str, base_url: &str,
+        header: &str, credential_sealed: &[u8],
+    ) -> Option<AccountRow> = concat!("
 INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
                                 credential_sealed)
 SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7
@@ -42,18 +45,18 @@ FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
 RETURNING ", account_columns!());
 
     /// The accounts of a workspace, oldest first.
-    ACCOUNTS = accounts concat!("
+    desk fn accounts(workspace: WorkspaceId) -> Vec<AccountRow> = concat!("
 SELECT ", account_columns!(), "
 FROM connected_accounts WHERE workspace_id = $1 ORDER BY created_at, account_id");
 
     /// A connected account.
-    ACCOUNT = account concat!("
+    desk fn account(account: AccountId) -> Option<AccountRow> = concat!("
 SELECT ", account_columns!(), "
 FROM connected_accounts WHERE account_id = $1 AND disconnected_at IS NULL
   AND workspace_id IN (SELECT workspace_id FROM workspaces)");
 
     /// The accounts that wait for their owners.
-    WAITING_ACCOUNTS = waiting_accounts concat!("
+    desk fn waiting_accounts() -> Vec<AccountRow> = concat!("
 SELECT ", account_columns!(), "
 FROM connected_accounts
 WHERE workspace_id IN (SELECT workspace_id FROM workspaces) AND disconnected_at IS NULL
@@ -61,7 +64,7 @@ WHERE workspace_id IN (SELECT workspace_id FROM workspaces) AND disconnected_at 
 ORDER BY workspace_id, account_id");
 
     /// What each account answered last, among the newest actions of a workspace that were sent.
-    LAST_ANSWERS = last_answers "
+    desk fn last_answers(workspace: WorkspaceId) -> Vec<LastAnswer> = "
 WITH recent AS (
     SELECT run_id, request::json ->> 'account_id' AS account, response_status, error, finished_at
     FROM run_actions WHERE workspace_id = $1 AND request IS NOT NULL AND attempts > 0
@@ -74,14 +77,18 @@ WHERE account IS NOT NULL AND (response_status IS NOT NULL OR error IS NOT NULL)
 ORDER BY account, run_id DESC";
 
     /// Replaces the credential of a connected account.
-    ROTATE_ACCOUNT = rotate_account concat!("
+    desk fn rotate_account(
+        workspace: WorkspaceId, account: AccountId, credential_sealed: &[u8],
+    ) -> Option<AccountRow> = concat!("
 UPDATE connected_accounts SET credential_sealed = $3
 WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
   AND NOT EXISTS (SELECT FROM grants WHERE workspace_id = $1 AND account_id = $2)
 RETURNING ", account_columns!());
 
     /// Disconnects an account and destroys its credential.
-    DISCONNECT_ACCOUNT = disconnect_account concat!("
+    desk fn disconnect_account(
+        workspace: WorkspaceId, account: AccountId,
+    ) -> Option<AccountRow> = concat!("
 UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL
 WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
 RETURNING ", account_columns!());
@@ -209,6 +216,15 @@ impl AccountRow {
     }
 }
 
+/// The account that a statement has connected, which finds its user among the members.
+pub(crate) fn connected_by(
+    connected: Result<Option<AccountRow>, DatabaseError>,
+) -> Result<AccountRow, OperatorError> {
+    connected
+        .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
+        .ok_or(Reason::NotAMember.into())
+}
+
 impl Operator {
     /// Connects an account of a user.
     ///
@@ -230,31 +246,17 @@ impl Operator {
             base_url: account.base_url.as_str(),
         };
         let sealed = keys.seal(place, account.credential.expose())?;
-        self.connect_account_by(
-            &CONNECT_ACCOUNT,
-            &[
-                /* $1 workspace_id */ &account.workspace,
-                /* $2 account_id */ &id,
-                /* $3 user_id */ &account.user,
-                /* $4 name */ &account.name,
-                /* $5 base_url */ &account.base_url.as_str(),
-                /* $6 header_name */ &account.header,
-                /* $7 credential_sealed */ &sealed,
-            ],
-        )
-        .await
-    }
-
-    /// Connects an account by a statement that finds its user among the members.
-    pub(crate) async fn connect_account_by(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<AccountRow, OperatorError> {
-        let connected = self.database.fetch_optional(statement, parameters).await;
-        connected
-            .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
-            .ok_or(Reason::NotAMember.into())
+        let connected = connect_account(
+            &self.database,
+            account.workspace,
+            id,
+            account.user,
+            &account.name,
+            account.base_url.as_str(),
+            &account.header,
+            &sealed,
+        );
+        connected_by(connected.await)
     }
 
     /// Gives a connected account another credential, for the same header: a token, if it is sent as
@@ -280,9 +282,8 @@ impl Operator {
             base_url: &found.base_url,
         };
         let sealed = keys.seal(place, credential.expose())?;
-        self.fetch_optional(&ROTATE_ACCOUNT, &[&found.workspace_id, &account, &sealed])
-            .await?
-            .ok_or(Reason::GetsTokens.into())
+        let rotated = rotate_account(self, found.workspace_id, account, &sealed).await?;
+        rotated.ok_or(Reason::GetsTokens.into())
     }
 
     /// A connected account.
@@ -290,18 +291,20 @@ impl Operator {
         &self,
         account: AccountId,
     ) -> Result<AccountRow, OperatorError> {
-        self.find(&ACCOUNT, &[&account], "connected account").await
+        self::account(self, account)
+            .await?
+            .found("connected account")
     }
 
     /// Lists the accounts of a workspace, disconnected ones included.
     pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        self.fetch_all(&ACCOUNTS, &[&workspace]).await
+        accounts(self, workspace).await
     }
 
     /// Lists the accounts that wait for their owners to connect them, and with them their runs.
     pub async fn waiting_accounts(&self) -> Result<Vec<AccountRow>, OperatorError> {
-        self.fetch_all(&WAITING_ACCOUNTS, &[]).await
+        waiting_accounts(self).await
     }
 
     /// Lists which deployed workflows of a workspace call which accounts.
@@ -331,7 +334,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<LastAnswer>, OperatorError> {
-        self.fetch_all(&LAST_ANSWERS, &[&workspace]).await
+        last_answers(self, workspace).await
     }
 
     /// Disconnects an account: from now on no action uses it.
@@ -343,11 +346,7 @@ impl Operator {
         account: AccountId,
     ) -> Result<AccountRow, OperatorError> {
         let workspace = self.connected_account(account).await?.workspace_id;
-        self.find(
-            &DISCONNECT_ACCOUNT,
-            &[&workspace, &account],
-            "connected account",
-        )
-        .await
+        let disconnected = disconnect_account(self, workspace, account).await?;
+        disconnected.found("connected account")
     }
 }

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Member, Operator, OperatorError, Reason, Submission, json, members::member_columns,
-    optional_json,
+    Member, Operator, OperatorError, Reason, Submission, asking::Sought, json,
+    members::member_columns, optional_json,
 };
 
 /// Questions of one workflow that are counted for a list.
@@ -29,8 +29,10 @@ macro_rules! columns {
 }
 
 statements! {
-    /// What waits for an answer, of each workflow the oldest $2; no more than $3 are counted.
-    WAITING_APPROVALS = waiting_approvals concat!("
+    /// What waits for an answer, of each workflow the oldest few; no more than so many are counted.
+    desk fn waiting_approvals(
+        workspace: Option<WorkspaceId>, each: i64, most_counted: i64,
+    ) -> Vec<WaitingApproval> = concat!("
 SELECT ", columns!(), ", w.name AS workspace_name, f.workflow_id, f.name AS workflow_name,
        (SELECT count(*) FROM (
            SELECT FROM approvals q
@@ -50,7 +52,7 @@ WHERE $1::uuid IS NULL OR w.workspace_id = $1
 ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval_id");
 
     /// One question with its context.
-    APPROVAL = approval concat!("
+    desk fn approval(approval: ApprovalId) -> Option<Asked> = concat!("
 SELECT ", columns!(), ", f.workflow_id, f.name AS workflow_name, w.name AS workspace_name,
        coalesce(u.name, 'a former member') AS owner_name, r.run_as AS owner_id, r.received_at,
        l.actions, l.on_failure,
@@ -65,7 +67,7 @@ JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflo
     AND l.release_id = r.release_id");
 
     /// The members who may answer a question.
-    MAY_ANSWER = may_answer concat!("
+    desk fn may_answer(approval: ApprovalId) -> Vec<Member> = concat!("
 SELECT ", member_columns!(), "
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
@@ -75,14 +77,16 @@ WHERE approval_stands(p.workspace_id, m.user_id, r.run_as, 'link') ORDER BY u.em
 
     /// Who may answer a question by the policy, and whether the run acts as this user, who has
     /// proven who they are.
-    APPROVE_BY = approve_by "
+    desk fn approve_by(approval: ApprovalId, by: UserId) -> Option<Rule> = "
 SELECT approve_by(r.workspace_id) AS approve_by, r.run_as = $2 AS is_own,
        EXISTS (SELECT FROM acting() WHERE user_id = $2) AS is_proven
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id";
 
     /// Answers a question that is still open, for a member who may, and lets the run go on.
-    ANSWER_APPROVAL = answer_approval concat!("
+    desk fn answer_approval(
+        approval: ApprovalId, by: UserId, answer: ApprovalState,
+    ) -> Option<ApprovalRow> = concat!("
 SELECT ", columns!(), "
 FROM answer_approval($1, $2, $3) p JOIN run_actions a USING (workspace_id, run_id, action_id)");
 }
@@ -176,6 +180,23 @@ pub struct ApprovalDetail {
     pub may_answer: Vec<Member>,
 }
 
+/// A question, with the release of its run.
+#[derive(FromRow)]
+struct Asked {
+    #[row(flatten)]
+    detail: ApprovalDetail,
+    actions: String,
+    on_failure: Option<String>,
+}
+
+/// Who may answer a question.
+#[derive(FromRow)]
+struct Rule {
+    approve_by: ApproveBy,
+    is_own: bool,
+    is_proven: bool,
+}
+
 /// An action of the run that had a part in what comes next.
 #[derive(Debug, Clone, Serialize)]
 pub struct SteeringAction {
@@ -200,9 +221,7 @@ impl Operator {
     ) -> Result<Vec<WaitingApproval>, OperatorError> {
         self.need_workspace(workspace).await?;
         let (each, looked_at) = (i64::from(each), MOST_COUNTED + 1);
-        let parameters = &[&workspace as _, &each as _, &looked_at as _];
-        let waiting = self.database.fetch_all(&WAITING_APPROVALS, parameters);
-        let mut waiting: Vec<WaitingApproval> = waiting.await?;
+        let mut waiting = waiting_approvals(self, workspace, each, looked_at).await?;
         for one in &mut waiting {
             one.is_counted = one.waiting <= MOST_COUNTED;
             one.waiting = one.waiting.min(MOST_COUNTED);
@@ -212,12 +231,14 @@ impl Operator {
 
     /// Gives one question with its context.
     pub async fn approval(&self, id: ApprovalId) -> Result<ApprovalDetail, OperatorError> {
-        let found = self.database.query_opt(&APPROVAL, &[&id]).await?;
-        let found = found.ok_or(Reason::NotFound("approval"))?;
-        let mut detail = ApprovalDetail::from_row(&found)?;
-        let on_failure: Option<&str> = found.try_get("on_failure")?;
-        let actions = [Some(found.try_get("actions")?), on_failure];
-        let actions: Vec<Value> = actions.into_iter().flatten().map(json).collect();
+        let found = approval(self, id).await?.found("approval")?;
+        let mut detail = found.detail;
+        let actions = [Some(&found.actions), found.on_failure.as_ref()];
+        let actions: Vec<Value> = actions
+            .into_iter()
+            .flatten()
+            .map(|text| json(text))
+            .collect();
         let run = self.run(detail.row.run_id).await?;
         let done = run.actions.iter().filter(|action| action.part_of.is_none());
         let steered_through = done.filter_map(|action| {
@@ -230,7 +251,7 @@ impl Operator {
         });
         detail.steered_through = steered_through.collect();
         detail.input = run.input;
-        detail.may_answer = self.fetch_all(&MAY_ANSWER, &[&id]).await?;
+        detail.may_answer = may_answer(self, id).await?;
         Ok(detail)
     }
 
@@ -261,28 +282,18 @@ impl Operator {
         by: UserId,
         answer: ApprovalState,
     ) -> Result<ApprovalRow, OperatorError> {
-        let answered = self
-            .fetch_optional(&ANSWER_APPROVAL, &[&approval, &by, &answer])
-            .await?;
-        if let Some(answered) = answered {
+        if let Some(answered) = answer_approval(self, approval, by, answer).await? {
             return Ok(answered);
         }
         let found = self.approval(approval).await?;
-        let rule = self
-            .database
-            .query_opt(&APPROVE_BY, &[&approval, &by])
-            .await?;
-        let rule = rule.ok_or(Reason::NotFound("approval"))?;
-        let approve_by: ApproveBy = rule.try_get("approve_by")?;
-        let (is_own, is_proven): (bool, bool) =
-            (rule.try_get("is_own")?, rule.try_get("is_proven")?);
+        let rule = approve_by(self, approval, by).await?.found("approval")?;
         let may_answer = found.may_answer.iter().any(|member| member.user_id == by);
         let reason = match found.row.state {
             ApprovalState::Pending if !found.is_open => Reason::ApprovalExpired,
-            ApprovalState::Pending if approve_by == ApproveBy::Another && is_own => {
+            ApprovalState::Pending if rule.approve_by == ApproveBy::Another && rule.is_own => {
                 Reason::NeedsAnother
             }
-            ApprovalState::Pending if may_answer && !is_proven => Reason::NeedsProof,
+            ApprovalState::Pending if may_answer && !rule.is_proven => Reason::NeedsProof,
             ApprovalState::Pending => Reason::MayNotAnswer,
             state => Reason::AlreadyAnswered(state),
         };

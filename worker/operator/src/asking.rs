@@ -1,54 +1,37 @@
 //! How orders ask the database: what it refuses is why an order was not carried out.
 
-use letterbox_database::{FromRow, Parameters, Statement};
+use letterbox_database::{Client, Parameters, Row, Statement};
 
 use crate::{Operator, OperatorError, Reason};
 
-impl Operator {
-    /// Every row.
-    pub(crate) async fn fetch_all<T: FromRow>(
+impl Client for Operator {
+    type Error = OperatorError;
+
+    async fn query(
         &self,
         statement: &Statement,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<T>, OperatorError> {
-        Ok(self.database.fetch_all(statement, parameters).await?)
+    ) -> Result<Vec<Row>, OperatorError> {
+        Ok(self.database.query(statement, parameters).await?)
     }
 
-    /// The row that there always is.
-    pub(crate) async fn fetch_one<T: FromRow>(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<T, OperatorError> {
-        Ok(self.database.fetch_one(statement, parameters).await?)
-    }
-
-    /// The row, if there is one.
-    pub(crate) async fn fetch_optional<T: FromRow>(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Option<T>, OperatorError> {
-        Ok(self.database.fetch_optional(statement, parameters).await?)
-    }
-
-    /// The row; without one there is no such `noun`.
-    pub(crate) async fn find<T: FromRow>(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-        noun: &'static str,
-    ) -> Result<T, OperatorError> {
-        let found = self.fetch_optional(statement, parameters).await?;
-        found.ok_or(Reason::NotFound(noun).into())
-    }
-
-    /// The number of rows that were changed.
-    pub(crate) async fn execute(
+    async fn execute(
         &self,
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<u64, OperatorError> {
         Ok(self.database.execute(statement, parameters).await?)
+    }
+}
+
+/// What was looked for.
+pub(crate) trait Sought<T> {
+    /// It; otherwise there is no such `noun`.
+    fn found(self, noun: &'static str) -> Result<T, OperatorError>;
+}
+
+impl<T> Sought<T> for Option<T> {
+    fn found(self, noun: &'static str) -> Result<T, OperatorError> {
+        self.ok_or(Reason::NotFound(noun).into())
     }
 }

@@ -14,10 +14,13 @@ use crate::{Operator, OperatorError};
 
 statements! {
     /// Writes down an order that changes no table.
-    NOTE_ORDER = note_order "SELECT note_order($1, $2)";
+    fn note_order(subject: &str, ordered: &Value) = "SELECT note_order($1, $2)";
 
     /// The newest entries.
-    AUDIT = audit "
+    fn audit(
+        workspace: Option<WorkspaceId>, subject: Option<&str>, since: Option<Timestamp>,
+        before: Option<i64>, limit: i64,
+    ) -> Vec<AuditEntry> = "
 SELECT entry_id, workspace_id, ordered_at, ordered_by, proven_by, login, address, command, subject,
        subject_id, reason, before, after
 FROM audit_log
@@ -77,15 +80,14 @@ impl Operator {
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, OperatorError> {
-        self.fetch_all(
-            &AUDIT,
-            &[
-                /* $1 workspace_id */ &filter.workspace,
-                /* $2 subject_id */ &filter.subject,
-                /* $3 since */ &filter.since,
-                /* $4 before */ &filter.before,
-                /* $5 limit */ &i64::from(limit),
-            ],
+        let (workspace, subject) = (filter.workspace, filter.subject.as_deref());
+        audit(
+            self,
+            workspace,
+            subject,
+            filter.since,
+            filter.before,
+            limit.into(),
         )
         .await
     }
@@ -97,7 +99,6 @@ impl Operator {
         subject: &str,
         ordered: &Value,
     ) -> Result<(), OperatorError> {
-        self.execute(&NOTE_ORDER, &[&subject, ordered]).await?;
-        Ok(())
+        note_order(self, subject, ordered).await
     }
 }

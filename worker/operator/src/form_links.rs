@@ -8,12 +8,15 @@ use letterbox_common::{
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, OperatorError, Reason, asking::Sought};
 
 statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
     /// work. The table's trigger decides whether the workflow may have a link.
-    CREATE_FORM_LINK = create_form_link "
+    desk fn create_form_link(
+        workspace: WorkspaceId, workflow: WorkflowId, link: FormLinkId, plain: &[u8],
+        wanting_proof: &[u8], closes_at: Option<Timestamp>, max_answers: Option<i32>,
+    ) -> Option<(bool,)> = "
 WITH wanted AS (
     SELECT f.workspace_id, f.workflow_id, f.live_release_id,
         r.least_seconds IS NOT NULL AS wants_proof
@@ -31,7 +34,7 @@ WITH wanted AS (
 SELECT wants_proof FROM wanted JOIN made USING (workspace_id)";
 
     /// Ends the live link of a workflow.
-    END_FORM_LINK = end_form_link "
+    desk fn end_form_link(workspace: WorkspaceId, workflow: WorkflowId) -> Option<LiveLink> = "
 UPDATE form_links l SET ended_at = clock_timestamp()
 FROM workflows f
 WHERE f.workspace_id = $1 AND f.workflow_id = $2
@@ -39,7 +42,9 @@ WHERE f.workspace_id = $1 AND f.workflow_id = $2
 RETURNING f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at";
 
     /// The live links of a workflow, of a workspace, or of all workflows of a member.
-    LIVE_LINKS = live_links "
+    desk fn live_links(
+        workflow: Option<WorkflowId>, workspace: Option<WorkspaceId>, owner: Option<UserId>,
+    ) -> Vec<LiveLink> = "
 SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at
 FROM workspaces w JOIN workflows f
     ON f.workspace_id = w.workspace_id AND ($1::uuid IS NULL OR f.workflow_id = $1)
@@ -137,25 +142,22 @@ impl Work for PlannedLink {
         transaction: &Transaction<'_>,
     ) -> Result<Option<NewFormLink>, DatabaseError> {
         let (plain, wanting_proof) = (self.plain.hash(), self.wanting_proof.hash());
-        let row = transaction
-            .query_opt(
-                &CREATE_FORM_LINK,
-                &[
-                    /* $1 workspace_id */ &self.workspace,
-                    /* $2 workflow_id */ &self.workflow,
-                    /* $3 form_link_id */ &self.link,
-                    /* $4 plain */ &plain.as_bytes().as_slice(),
-                    /* $5 wanting_proof */ &wanting_proof.as_bytes().as_slice(),
-                    /* $6 closes_at */ &self.closing.at,
-                    /* $7 max_answers */ &self.closing.after_answers,
-                ],
-            )
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let token = if row.try_get("wants_proof")? {
-            &self.wanting_proof
-        } else {
-            &self.plain
+        let created = create_form_link(
+            transaction,
+            self.workspace,
+            self.workflow,
+            self.link,
+            plain.as_bytes(),
+            wanting_proof.as_bytes(),
+            self.closing.at,
+            self.closing.after_answers,
+        );
+        let Some((wants_proof,)) = created.await? else {
+            return Ok(None);
+        };
+        let token = match wants_proof {
+            true => &self.wanting_proof,
+            false => &self.plain,
         };
         Ok(Some(NewFormLink {
             workspace: self.workspace,
@@ -187,8 +189,8 @@ impl Operator {
     /// Ends the live link of a workflow, which stays deployed.
     pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<LiveLink, OperatorError> {
         let workspace = self.home(workflow).await?;
-        self.find(&END_FORM_LINK, &[&workspace, &workflow], "live form link")
-            .await
+        let ended = end_form_link(self, workspace, workflow).await?;
+        ended.found("live form link")
     }
 
     /// Lists live links, which a move would end.
@@ -199,8 +201,7 @@ impl Operator {
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
         };
-        self.fetch_all(&LIVE_LINKS, &[&workflow, &workspace, &user])
-            .await
+        live_links(self, workflow, workspace, user).await
     }
 }
 

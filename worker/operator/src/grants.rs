@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::{
     AccountRow, Operator, OperatorError, Reason,
-    accounts::{account_columns, check_account},
+    accounts::{account_columns, check_account, connected_by},
 };
 
 /// The header that carries tokens.
@@ -21,7 +21,11 @@ const HEADER: &str = "authorization";
 
 statements! {
     /// Connects an account of a member that waits for its token, or for its owner.
-    CONNECT_BY_GRANT = connect_by_grant concat!("
+    desk fn connect_by_grant(
+        workspace: WorkspaceId, account: AccountId, user: UserId, name: &str, base_url: &str,
+        header: &str, token_url: &str, authorize_url: Option<&str>, client_id: &str,
+        scope: Option<&str>, client_secret_sealed: Option<&[u8]>,
+    ) -> Option<AccountRow> = concat!("
 WITH account AS (
     INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
         waits_for)
@@ -39,13 +43,16 @@ WITH account AS (
 SELECT * FROM account");
 
     /// How an account gets its tokens, or all of a workspace.
-    GRANTS = grants "
+    desk fn grants(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<GrantStatus> = "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
     error, handed_in
 FROM grants WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 
     /// Hands in a client secret or a code.
-    HAND_IN = hand_in "SELECT hand_in($1, $2, $3, $4, $5) AS is_taken";
+    desk fn hand_in(
+        workspace: WorkspaceId, account: AccountId, handed_in: i64,
+        client_secret_sealed: Option<&[u8]>, grant_sealed: Option<&[u8]>,
+    ) -> (bool,) = "SELECT hand_in($1, $2, $3, $4, $5) AS is_taken";
 }
 
 /// An account to connect that gets its tokens by OAuth 2.0.
@@ -165,29 +172,27 @@ impl Operator {
         };
         let secret = new.client_secret.as_ref();
         let secret = secret.map(|secret| keys.seal(Place::ClientSecret(row), secret.expose()));
-        self.connect_account_by(
-            &CONNECT_BY_GRANT,
-            &[
-                /* $1 workspace_id */ &new.workspace,
-                /* $2 account_id */ &id,
-                /* $3 user_id */ &new.user,
-                /* $4 name */ &new.name,
-                /* $5 base_url */ &new.base_url.as_str(),
-                /* $6 header_name */ &HEADER,
-                /* $7 token_url */ &new.token_url.as_str(),
-                /* $8 authorize_url */ &new.authorize_url.as_ref().map(Url::as_str),
-                /* $9 client_id */ &new.client_id,
-                /* $10 scope */ &new.scope,
-                /* $11 client_secret_sealed */ &secret.transpose()?,
-            ],
-        )
-        .await
+        let secret = secret.transpose()?;
+        let connected = connect_by_grant(
+            &self.database,
+            new.workspace,
+            id,
+            new.user,
+            &new.name,
+            new.base_url.as_str(),
+            HEADER,
+            new.token_url.as_str(),
+            new.authorize_url.as_ref().map(Url::as_str),
+            &new.client_id,
+            new.scope.as_deref(),
+            secret.as_deref(),
+        );
+        connected_by(connected.await)
     }
 
     /// How the accounts of a workspace get their tokens, where they do so by OAuth 2.0.
     pub async fn grants(&self, workspace: WorkspaceId) -> Result<Vec<GrantStatus>, OperatorError> {
-        let all = None::<AccountId>;
-        self.fetch_all(&GRANTS, &[&workspace, &all]).await
+        grants(self, workspace, None).await
     }
 
     /// How an account gets its tokens, with the account.
@@ -199,8 +204,7 @@ impl Operator {
         account: AccountId,
     ) -> Result<(AccountRow, GrantStatus), OperatorError> {
         let found = self.connected_account(account).await?;
-        let parameters = &[&found.workspace_id as _, &account as _];
-        let grant = self.fetch_optional(&GRANTS, parameters).await?;
+        let grant = grants(self, found.workspace_id, Some(account)).await?.pop();
         Ok((found, grant.ok_or(Reason::OtherGrant)?))
     }
 
@@ -248,14 +252,9 @@ impl Operator {
         secret: Option<&[u8]>,
         code: Option<&[u8]>,
     ) -> Result<AccountRow, OperatorError> {
-        let parameters = &[
-            /* $1 workspace_id */ &grant.workspace_id as _,
-            /* $2 account_id */ &grant.account_id as _,
-            /* $3 handed_in */ &grant.handed_in as _,
-            /* $4 client_secret_sealed */ &secret as _,
-            /* $5 grant_sealed */ &code as _,
-        ];
-        let (is_taken,): (bool,) = self.fetch_one(&HAND_IN, parameters).await?;
+        let (workspace, account, handed_in) =
+            (grant.workspace_id, grant.account_id, grant.handed_in);
+        let (is_taken,) = hand_in(self, workspace, account, handed_in, secret, code).await?;
         if !is_taken {
             return Err(Reason::NotFound("connected account").into());
         }

@@ -124,27 +124,10 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         .copied()
 }
 
-/// The statements with which people work, for the test that prepares them under their role.
+/// The statements with which the desk works for people, for the test that prepares them under its
+/// role.
 pub fn statements_of_people() -> impl Iterator<Item = &'static Statement> {
-    let nouns = [
-        accounts::STATEMENTS,
-        grants::STATEMENTS,
-        approvals::STATEMENTS,
-        form_links::STATEMENTS,
-        members::STATEMENTS_OF_PEOPLE,
-        notices::STATEMENTS,
-        plans::STATEMENTS,
-        policies::STATEMENTS,
-        recipients::STATEMENTS,
-        run_detail::STATEMENTS_OF_PEOPLE,
-        runs::STATEMENTS_OF_PEOPLE,
-        sessions::STATEMENTS_OF_PEOPLE,
-        signals::STATEMENTS_OF_PEOPLE,
-        webhooks::STATEMENTS,
-        workflows::STATEMENTS_OF_PEOPLE,
-        workspaces::STATEMENTS_OF_PEOPLE,
-    ];
-    nouns.into_iter().flatten().copied()
+    statements().filter(|one| one.is_of_desk)
 }
 
 /// The result of a migration.

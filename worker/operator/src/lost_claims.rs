@@ -2,18 +2,27 @@
 //! dead letters are believed again.
 
 use letterbox_broker::{Content, DeadLetter, FormSubmission, WebhookDelivery};
-use letterbox_common::KeyHash;
+use letterbox_common::{
+    KeyHash,
+    ids::{DeliveryId, ReleaseId, RunId, WorkspaceId},
+};
 use letterbox_database::statements;
+use uuid::Uuid;
 
 use crate::{Operator, OperatorError};
 
 statements! {
     /// Claims a delivery, settled, unless its body was claimed under another id, or is remembered.
-    CLAIM_DELIVERY = claim_lost_delivery "
+    fn claim_lost_delivery(
+        workspace: WorkspaceId, key_high: Uuid, key_low: Uuid, delivery: DeliveryId,
+    ) -> (bool,) = "
 SELECT claim_lost_delivery($1, $2, $3, $4) AS is_claimed";
 
     /// Claims a submission, settled, unless its key was claimed under another id, or is remembered.
-    CLAIM_SUBMISSION = claim_lost_submission "
+    fn claim_lost_submission(
+        workspace: WorkspaceId, key_high: Uuid, key_low: Uuid, submission: RunId,
+        release: ReleaseId,
+    ) -> (bool,) = "
 SELECT claim_lost_submission($1, $2, $3, $4, $5) AS is_claimed";
 }
 
@@ -38,18 +47,8 @@ impl Operator {
         body: &[u8],
     ) -> Result<bool, OperatorError> {
         let (high, low) = delivery.key_hash(body).halves();
-        let (is_claimed,) = self
-            .fetch_one(
-                &CLAIM_DELIVERY,
-                &[
-                    /* $1 workspace_id */ &delivery.workspace,
-                    /* $2 key_high */ &high,
-                    /* $3 key_low */ &low,
-                    /* $4 delivery_id */ &delivery.delivery,
-                ],
-            )
-            .await?;
-        Ok(is_claimed)
+        let (workspace, id) = (delivery.workspace, delivery.delivery);
+        Ok(claim_lost_delivery(self, workspace, high, low, id).await?.0)
     }
 
     async fn claim_submission(&self, submission: &FormSubmission) -> Result<bool, OperatorError> {
@@ -57,18 +56,8 @@ impl Operator {
         let stand_in =
             || KeyHash::of_content(submission.workflow.as_bytes(), submission.run.as_bytes());
         let (high, low) = submission.key.unwrap_or_else(stand_in).halves();
-        let (is_claimed,) = self
-            .fetch_one(
-                &CLAIM_SUBMISSION,
-                &[
-                    /* $1 workspace_id */ &submission.workspace,
-                    /* $2 key_high */ &high,
-                    /* $3 key_low */ &low,
-                    /* $4 submission_id */ &submission.run,
-                    /* $5 release_id */ &submission.release,
-                ],
-            )
-            .await?;
-        Ok(is_claimed)
+        let (workspace, run) = (submission.workspace, submission.run);
+        let claiming = claim_lost_submission(self, workspace, high, low, run, submission.release);
+        Ok(claiming.await?.0)
     }
 }

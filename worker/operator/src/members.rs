@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_database::{FromRow, Statement, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
@@ -21,7 +21,9 @@ pub(crate) use member_columns;
 
 statements! {
     /// Adds a member, or changes one.
-    SET_MEMBER = set_member "
+    desk fn set_member(
+        workspace: WorkspaceId, user: UserId, role: MemberRole, is_deactivated: bool,
+    ) = "
 INSERT INTO members (workspace_id, user_id, role, deactivated_at)
 VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)
 ON CONFLICT (workspace_id, user_id) DO UPDATE
@@ -29,24 +31,26 @@ ON CONFLICT (workspace_id, user_id) DO UPDATE
         deactivated_at = CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp()) END";
 
     /// One member.
-    MEMBER = member concat!("
+    desk fn member(workspace: WorkspaceId, user: UserId) -> Member = concat!("
 SELECT ", member_columns!(), "
 FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 AND m.user_id = $2");
 
     /// The user with an e-mail address, a new one if there is none.
-    INTRODUCE = introduce "SELECT introduce($1, $2, $3, $4) AS user_id";
+    desk fn introduce(
+        workspace: WorkspaceId, fresh: UserId, email: &str, name: &str,
+    ) -> (UserId,) = "SELECT introduce($1, $2, $3, $4) AS user_id";
 
     /// The role of an active member.
-    ROLE_OF = role_of "
+    desk fn role_of(workspace: WorkspaceId, user: UserId) -> Option<(MemberRole,)> = "
 SELECT role FROM members
 WHERE workspace_id = $1 AND user_id = $2 AND deactivated_at IS NULL";
 
     /// Removes a member.
-    REMOVE_MEMBER = remove_member concat!("
+    desk fn remove_member(workspace: WorkspaceId, user: UserId) -> Option<Member> = concat!("
 SELECT ", member_columns!(), " FROM remove_member($1, $2) m JOIN users u USING (user_id)");
 
     /// Takes the rights of a user in all workspaces, and ends their sessions.
-    DEACTIVATE_USER = deactivate_user concat!("
+    fn deactivate_user(user: UserId) -> Vec<Member> = concat!("
 WITH stored AS (
     UPDATE members SET deactivated_at = coalesce(deactivated_at, clock_timestamp())
     WHERE user_id = $1 RETURNING *
@@ -58,20 +62,10 @@ WHERE (SELECT sessions FROM ended) >= 0
 ORDER BY m.workspace_id");
 
     /// The members of a workspace, by e-mail address.
-    MEMBERS = members concat!("
+    desk fn members(workspace: WorkspaceId) -> Vec<Member> = concat!("
 SELECT ", member_columns!(), "
 FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email");
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
-    &SET_MEMBER,
-    &MEMBER,
-    &INTRODUCE,
-    &ROLE_OF,
-    &REMOVE_MEMBER,
-    &MEMBERS,
-];
 
 /// A user in a workspace.
 #[derive(Debug, Clone, FromRow, Serialize)]
@@ -101,22 +95,11 @@ impl Operator {
         role: MemberRole,
         deactivated: bool,
     ) -> Result<Member, OperatorError> {
-        let set = self
-            .database
-            .execute(
-                &SET_MEMBER,
-                &[
-                    /* $1 workspace_id */ &workspace,
-                    /* $2 user_id */ &user,
-                    /* $3 role */ &role,
-                    /* $4 deactivated */ &deactivated,
-                ],
-            )
-            .await;
+        let set = set_member(&self.database, workspace, user, role, deactivated).await;
         let missing = Reason::NotFound("workspace or user");
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         // Not by the same statement: whoever sets a member sees the user only then.
-        self.fetch_one(&MEMBER, &[&workspace, &user]).await
+        member(self, workspace, user).await
     }
 
     /// Makes whoever has this e-mail address a member, or changes their role. `name` is theirs if
@@ -134,10 +117,7 @@ impl Operator {
     ) -> Result<Member, OperatorError> {
         check_user(email, name)?;
         let fresh = UserId::generate();
-        let introduced = self
-            .database
-            .fetch_one(&INTRODUCE, &[&workspace, &fresh, &email, &name])
-            .await;
+        let introduced = introduce(&self.database, workspace, fresh, email, name).await;
         let (user,) = introduced.explain(&SqlState::PROGRAM_LIMIT_EXCEEDED, Reason::ManyMembers)?;
         self.set_member(workspace, user, role, false).await
     }
@@ -148,14 +128,14 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
     ) -> Result<Option<MemberRole>, OperatorError> {
-        let found = self.fetch_optional(&ROLE_OF, &[&workspace, &user]).await?;
+        let found = role_of(self, workspace, user).await?;
         Ok(found.map(|(role,)| role))
     }
 
     /// Takes the rights of a user in all workspaces and ends their sessions; returns the
     /// memberships.
     pub async fn deactivate_user(&self, user: UserId) -> Result<Vec<Member>, OperatorError> {
-        self.fetch_all(&DEACTIVATE_USER, &[&user]).await
+        deactivate_user(self, user).await
     }
 
     /// Removes a member.
@@ -164,14 +144,13 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
     ) -> Result<Member, OperatorError> {
-        self.fetch_optional(&REMOVE_MEMBER, &[&workspace, &user])
-            .await?
-            .ok_or(Reason::NotAMember.into())
+        let removed = remove_member(self, workspace, user).await?;
+        removed.ok_or(Reason::NotAMember.into())
     }
 
     /// Lists the members of a workspace.
     pub async fn members(&self, workspace: WorkspaceId) -> Result<Vec<Member>, OperatorError> {
         self.need_workspace(workspace).await?;
-        self.fetch_all(&MEMBERS, &[&workspace]).await
+        members(self, workspace).await
     }
 }

@@ -4,20 +4,20 @@ use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, OperatorError, Reason, asking::Sought};
 
 statements! {
     /// How a workspace is told.
-    NOTICES = notices "
+    desk fn notices(workspace: WorkspaceId) -> Option<Notices> = "
 SELECT workspace_id, notify_by_email AS by_email, notify_account AS account_id
 FROM workspaces WHERE workspace_id = $1";
 
     /// Sets whether a workspace is told by e-mail.
-    NOTIFY_BY_EMAIL = notify_by_email "
+    desk fn notify_by_email(workspace: WorkspaceId, is_on: bool) -> u64 = "
 UPDATE workspaces SET notify_by_email = $2 WHERE workspace_id = $1";
 
     /// Sets through which of its accounts a workspace is told.
-    NOTIFY_THROUGH = notify_through "
+    desk fn notify_through(workspace: WorkspaceId, account: Option<AccountId>) -> u64 = "
 UPDATE workspaces SET notify_account = $2 WHERE workspace_id = $1
   AND ($2::uuid IS NULL OR EXISTS (SELECT FROM connected_accounts c
       WHERE c.workspace_id = $1 AND c.account_id = $2 AND c.disconnected_at IS NULL))";
@@ -37,7 +37,7 @@ pub struct Notices {
 impl Operator {
     /// Says how a workspace is told what waits and what went wrong.
     pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices, OperatorError> {
-        self.find(&NOTICES, &[&workspace], "workspace").await
+        notices(self, workspace).await?.found("workspace")
     }
 
     /// Sets whether the owners and editors of a workspace are told by e-mail.
@@ -46,9 +46,7 @@ impl Operator {
         workspace: WorkspaceId,
         is_on: bool,
     ) -> Result<Notices, OperatorError> {
-        let set = self
-            .execute(&NOTIFY_BY_EMAIL, &[&workspace, &is_on])
-            .await?;
+        let set = notify_by_email(self, workspace, is_on).await?;
         self.set_notices(workspace, set, "workspace").await
     }
 
@@ -59,9 +57,7 @@ impl Operator {
         workspace: WorkspaceId,
         account: Option<AccountId>,
     ) -> Result<Notices, OperatorError> {
-        let set = self
-            .execute(&NOTIFY_THROUGH, &[&workspace, &account])
-            .await?;
+        let set = notify_through(self, workspace, account).await?;
         self.set_notices(workspace, set, "connected account").await
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
-use letterbox_database::{Row, RowError, statements};
+use letterbox_database::{FromRow, Row, RowError, statements};
 use letterbox_workflow::Definition;
 use serde::Serialize;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::{LiveLink, Losing, Operator, OperatorError, Reason, json, workflows};
 
 statements! {
     /// The form and the actions that are deployed now, and the draft.
-    DEPLOYED_NOW = deployed_now "
+    desk fn deployed_now(workflow: WorkflowId) -> Option<DeployedNow> = "
 SELECT f.draft, r.form::text AS form, r.actions, r.on_failure
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
@@ -22,7 +22,9 @@ LEFT JOIN releases r
 WHERE f.state <> 'deleted'";
 
     /// The releases of a workflow, the newest first.
-    RELEASES = releases "
+    desk fn releases(
+        workspace: WorkspaceId, workflow: WorkflowId, most: i64,
+    ) -> Vec<StoredRelease> = "
 SELECT r.number, r.created_at, r.form::text AS form, r.actions, r.on_failure
 FROM releases r WHERE r.workspace_id = $1 AND r.workflow_id = $2
 ORDER BY r.number DESC LIMIT $3";
@@ -58,6 +60,23 @@ pub struct ReleaseRow {
     pub created_at: Timestamp,
     /// As against the release before; `None` for the first.
     pub changes: Option<ReleaseChanges>,
+}
+
+/// What is deployed, and the draft.
+#[derive(FromRow)]
+struct DeployedNow {
+    draft: Option<String>,
+    #[row(from = Parts::of_release)]
+    parts: Parts,
+}
+
+/// A release.
+#[derive(FromRow)]
+struct StoredRelease {
+    number: i32,
+    created_at: Timestamp,
+    #[row(from = Parts::of_release)]
+    parts: Parts,
 }
 
 /// What is new, gone or another.
@@ -100,22 +119,19 @@ impl Operator {
         workflow: WorkflowId,
         definition: Option<&str>,
     ) -> Result<DeployPlan, OperatorError> {
-        let found = self.database.query_opt(&DEPLOYED_NOW, &[&workflow]).await?;
-        let found = found.ok_or(workflows::GONE)?;
-        let draft: Option<String> = found.try_get("draft")?;
-        let text = definition.map(str::to_owned).or(draft);
+        let found = deployed_now(self, workflow).await?.ok_or(workflows::GONE)?;
+        let text = definition.map(str::to_owned).or(found.draft);
         let text = text.ok_or(Reason::NoDefinition)?;
         let checked = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
         let latter = Parts::of(
             &checked.form_json(),
             [Some(checked.actions_json()), checked.on_failure_json()],
         );
-        let former = Parts::of_release(&found)?;
         let row = self.workflow(workflow).await?.row;
         let warnings = self.warnings(row.workspace_id, row.owner_id, &checked);
         Ok(DeployPlan {
             ends: self.live_links(Losing::Workflow(workflow)).await?,
-            changes: Parts::changes(&former, &latter),
+            changes: Parts::changes(&found.parts, &latter),
             warnings: warnings.await?,
         })
     }
@@ -130,23 +146,15 @@ impl Operator {
         // One more, which the oldest is compared with.
         let most = i64::from(limit) + 1;
         let workspace = self.home(workflow).await?;
-        let parameters = &[&workspace as _, &workflow as _, &most as _];
-        let rows = self.database.query(&RELEASES, parameters).await?;
-        let parts: Vec<_> = rows
-            .iter()
-            .map(Parts::of_release)
-            .collect::<Result<_, _>>()?;
-        let releases = rows.iter().zip(&parts).enumerate().take(limit as usize);
-        let releases = releases.map(|(at, (row, latter))| {
-            Ok(ReleaseRow {
-                number: row.try_get("number")?,
-                created_at: row.try_get("created_at")?,
-                changes: parts
-                    .get(at + 1)
-                    .map(|former| Parts::changes(former, latter)),
-            })
+        let stored = releases(self, workspace, workflow, most).await?;
+        let former = stored.iter().skip(1).map(Some).chain([None]);
+        let releases = stored.iter().zip(former).take(limit as usize);
+        let releases = releases.map(|(latter, former)| ReleaseRow {
+            number: latter.number,
+            created_at: latter.created_at,
+            changes: former.map(|former| Parts::changes(&former.parts, &latter.parts)),
         });
-        releases.collect()
+        Ok(releases.collect())
     }
 
     /// What an owner may want to fix in a definition, one sentence each.

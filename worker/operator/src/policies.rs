@@ -15,17 +15,17 @@ use crate::{AccountRow, Operator, OperatorError, Reason, error::Explain, json};
 
 statements! {
     /// The policy of a workspace that holds now.
-    POLICY = policy "
+    desk fn policy(workspace: WorkspaceId) -> Option<PolicyRow> = "
 SELECT workspace_id, version, policy FROM policies
 WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
 
     /// One version of a policy.
-    POLICY_VERSION = policy_version "
+    desk fn policy_version(workspace: WorkspaceId, version: i32) -> Option<PolicyRow> = "
 SELECT workspace_id, version, policy FROM policies
 WHERE workspace_id = $1 AND version = $2";
 
     /// The versions of a policy, newest first, with who has set them.
-    POLICY_HISTORY = policy_history "
+    desk fn policy_history(workspace: WorkspaceId, limit: i64) -> Vec<PolicyVersion> = "
 SELECT p.version, p.created_at AS set_at, a.ordered_by AS set_by, u.name AS set_by_name, a.reason,
        p.policy
 FROM policies p
@@ -35,15 +35,17 @@ LEFT JOIN users u ON u.user_id = a.ordered_by
 WHERE p.workspace_id = $1 ORDER BY p.version DESC LIMIT $2";
 
     /// The actions of every deployed workflow of a workspace.
-    DEPLOYED_ACTIONS = deployed_actions "
+    desk fn deployed_actions(workspace: WorkspaceId) -> Vec<DeployedActions> = "
 SELECT f.workflow_id, f.name, f.owner_id, r.actions, r.on_failure
 FROM workflows f JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
     AND r.release_id = f.live_release_id
 WHERE f.workspace_id = $1 AND f.state = 'deployed' ORDER BY f.name, f.workflow_id";
 
-    /// Adds the next version of a policy.
-    SET_POLICY = set_policy "
+    /// Adds the next version of a policy; if a version is given, only behind that one.
+    desk fn set_policy(
+        workspace: WorkspaceId, policy: &str, version: Option<i32>,
+    ) -> Option<PolicyRow> = "
 INSERT INTO policies (workspace_id, version, policy)
 SELECT $1, coalesce(max(version), 0) + 1, $2 FROM policies WHERE workspace_id = $1
 HAVING coalesce($3 = coalesce(max(version), 0), true)
@@ -137,7 +139,7 @@ impl Operator {
     /// Gives the current policy of a workspace.
     pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
         self.need_workspace(workspace).await?;
-        let found = self.current_policy(workspace).await?;
+        let found = policy(self, workspace).await?;
         Ok(found.unwrap_or_else(|| PolicyRow {
             workspace_id: workspace,
             version: 0,
@@ -158,10 +160,7 @@ impl Operator {
                 version,
                 policy: default_policy(),
             }),
-            version => {
-                self.fetch_optional(&POLICY_VERSION, &[&workspace, &version])
-                    .await?
-            }
+            version => policy_version(self, workspace, version).await?,
         };
         found.ok_or(Reason::NotFound("version of the policy").into())
     }
@@ -173,8 +172,7 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<PolicyVersion>, OperatorError> {
         self.need_workspace(workspace).await?;
-        let limit = i64::from(limit);
-        self.fetch_all(&POLICY_HISTORY, &[&workspace, &limit]).await
+        policy_history(self, workspace, limit.into()).await
     }
 
     /// Tells what setting a policy would change for the workflows that are deployed now. Sets
@@ -211,10 +209,7 @@ impl Operator {
     ) -> Result<PolicyRow, OperatorError> {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
-        let set = self
-            .database
-            .fetch_optional(&SET_POLICY, &[&workspace, &policy, &version])
-            .await;
+        let set = set_policy(&self.database, workspace, policy, version).await;
         set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)?
             .ok_or(Reason::PolicyConflict.into())
     }
@@ -224,15 +219,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<Vec<DeployedActions>, OperatorError> {
-        self.fetch_all(&DEPLOYED_ACTIONS, &[&workspace]).await
-    }
-
-    /// `None` if the default policy holds.
-    async fn current_policy(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Option<PolicyRow>, OperatorError> {
-        self.fetch_optional(&POLICY, &[&workspace]).await
+        deployed_actions(self, workspace).await
     }
 }
 

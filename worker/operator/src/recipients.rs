@@ -4,16 +4,23 @@ use letterbox_common::{
     sealing::{Recipient, SealedColumn},
     states::Program,
 };
-use letterbox_database::statements;
+use letterbox_database::{FromRow, statements};
 
 use crate::{Operator, OperatorError, Reason};
 
 statements! {
     /// The public half of the key of the process that was started last.
-    RECIPIENT = recipient "
+    desk fn recipient(program: Program) -> Option<Key> = "
 SELECT key_id, public_key FROM processes
 WHERE program = $1 AND is_alive(seen_at, 30)
 ORDER BY process_id DESC LIMIT 1";
+}
+
+/// The public half of a key.
+#[derive(FromRow)]
+struct Key {
+    key_id: String,
+    public_key: Vec<u8>,
 }
 
 impl Operator {
@@ -29,10 +36,8 @@ impl Operator {
             | SealedColumn::Grant
             | SealedColumn::ActionAnswer => Program::Worker,
         };
-        let found = self.database.query_opt(&RECIPIENT, &[&program]).await?;
-        let found = found.ok_or(Reason::NoRecipient(program))?;
-        let recipient =
-            Recipient::from_bytes(found.try_get("key_id")?, found.try_get("public_key")?);
-        recipient.ok_or(Reason::NoRecipient(program).into())
+        let found = recipient(self, program).await?;
+        let found = found.and_then(|key| Recipient::from_bytes(key.key_id, &key.public_key));
+        found.ok_or(Reason::NoRecipient(program).into())
     }
 }

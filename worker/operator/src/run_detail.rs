@@ -7,19 +7,20 @@ use letterbox_common::{
     sealing::{KeyRing, Place},
     states::{ActionState, ApprovalState, InputTrust},
 };
-use letterbox_database::{FromRow, Row, RowError, Statement, statements};
+use letterbox_database::{FromRow, Row, RowError, statements};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, Submission, optional_json,
+    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, Submission,
+    asking::Sought, optional_json,
 };
 
 statements! {
     /// One run with its input.
-    RUN = run "
+    desk fn run(run: RunId) -> Option<RunDetail> = "
 SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state, r.refused_reason,
        r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust,
        r.is_active AND (SELECT true FROM run_actions a
@@ -43,7 +44,7 @@ JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflo
     AND l.release_id = r.release_id";
 
     /// The actions of a run, in order.
-    RUN_ACTIONS = run_actions "
+    desk fn run_actions(workspace: WorkspaceId, run: RunId) -> Vec<RunAction> = "
 SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a.decision,
        a.decision_rule, a.policy_version, a.part_of, a.is_told,
        a.request, a.idempotency_key, a.attempts, a.response_status, a.branch,
@@ -57,24 +58,21 @@ LEFT JOIN users u ON u.user_id = p.decided_by
 WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
 
     /// The responses that are kept of a run, sealed.
-    KEPT_ANSWERS = kept_answers "
+    fn kept_answers(workspace: WorkspaceId, run: RunId) -> Vec<(String, Vec<u8>)> = "
 SELECT action_id, answer_sealed FROM run_actions
 WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed IS NOT NULL";
 
     /// The workspace of a run.
-    RUN_WORKSPACE = run_workspace "
+    desk fn run_workspace(run: RunId) -> Option<(WorkspaceId,)> = "
 SELECT r.workspace_id
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 
     /// Forgets the input and the requests of a run, if it is over.
-    ERASE_RUN = erase_run "
+    fn erase_run(run: RunId) -> Option<(bool,)> = "
 SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
        AND erase_run(r.workspace_id, r.run_id) AS erased
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUN, &RUN_ACTIONS, &RUN_WORKSPACE];
 
 /// An action as far as a run has executed it.
 #[derive(Debug, Clone, FromRow, Serialize)]
@@ -207,11 +205,9 @@ pub struct RunDetail {
 impl Operator {
     /// Gives one run with its input and its actions.
     pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        let mut run: RunDetail = self.find(&RUN, &[&id], "run").await?;
-        let workspace = run.row.workspace_id;
-        let actions = self.fetch_all(&RUN_ACTIONS, &[&workspace, &id]).await?;
-        run.actions = actions;
-        Ok(run)
+        let mut found = run(self, id).await?.found("run")?;
+        found.actions = run_actions(self, found.row.workspace_id, id).await?;
+        Ok(found)
     }
 
     /// As [`Self::run`], with the responses to its actions, as far as they are kept and these keys
@@ -223,13 +219,7 @@ impl Operator {
     ) -> Result<RunDetail, OperatorError> {
         let mut run = self.run(id).await?;
         let workspace = run.row.workspace_id;
-        let kept = self
-            .database
-            .query(&KEPT_ANSWERS, &[&workspace, &id])
-            .await?;
-        for row in kept {
-            let id_of_action: String = row.try_get("action_id")?;
-            let sealed: Vec<u8> = row.try_get("answer_sealed")?;
+        for (id_of_action, sealed) in kept_answers(self, workspace, id).await? {
             let mut actions = run.actions.iter_mut();
             let Some(action) = actions.find(|action| action.action_id == id_of_action) else {
                 continue;
@@ -274,8 +264,7 @@ impl Operator {
     }
 
     async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
-        let (workspace,) = self.find(&RUN_WORKSPACE, &[&run], "run").await?;
-        Ok(workspace)
+        Ok(run_workspace(self, run).await?.found("run")?.0)
     }
 
     /// Forgets the submission of a run that is over, and the requests that were sent from it. The
@@ -284,7 +273,7 @@ impl Operator {
     /// # Errors
     /// When there is no such run, or it is not over.
     pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        match self.fetch_optional(&ERASE_RUN, &[&id]).await? {
+        match erase_run(self, id).await? {
             None => Err(Reason::NotFound("run").into()),
             Some((false,)) => Err(Reason::RunNotOver.into()),
             Some((true,)) => self.run(id).await,

@@ -7,11 +7,12 @@ use letterbox_common::{
     states::{RefusedReason, RunState},
     text_enum,
 };
-use letterbox_database::{FromRow, Statement, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::types::FromSqlOwned;
+use uuid::Uuid;
 
-use crate::{Operator, OperatorError, Reason, WorkflowRow, lossy};
+use crate::{Operator, OperatorError, Reason, WorkflowRow, lossy, workspaces::is_searchable};
 
 text_enum! {
     /// The outcome of an order to cancel a run.
@@ -37,9 +38,13 @@ text_enum! {
 
 statements! {
     /// The newest runs of a workspace that a filter lets through. Ids sort by time of receipt:
-    /// only those from $7 to below $8 are looked at; $4 are two times. The lines about states let
-    /// the planner use partial indexes, and the table of active runs.
-    RUNS = runs "
+    /// only those between two of them are looked at. The lines about states let the planner use
+    /// partial indexes, and the table of active runs.
+    desk fn runs(
+        workspace: WorkspaceId, workflow: Option<WorkflowId>, states: Option<&[RunState]>,
+        since_until: &[Option<Timestamp>], request_id: Option<&str>, failure: Option<&str>,
+        since_id: Option<RunId>, below_id: Option<RunId>, found_by: Option<&[Uuid]>, limit: i64,
+    ) -> Vec<RunRow> = "
 SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_reason, failure,
        received_at, created_at, started_at, finished_at, is_active AND (
            SELECT true FROM run_actions a
@@ -59,7 +64,10 @@ FROM visible_runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id =
 ORDER BY run_id DESC LIMIT $10";
 
     /// The submissions to a workflow, oldest first, between two ids.
-    ANSWERS = answers_of_form "
+    fn answers_of_form(
+        workspace: WorkspaceId, workflow: WorkflowId, since: Option<Timestamp>,
+        until: Option<Timestamp>, above_id: Option<RunId>, below_id: Option<RunId>, limit: i64,
+    ) -> Vec<FormAnswer> = "
 SELECT run_id, state, received_at, input FROM visible_runs
 WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::timestamptz IS NULL OR received_at >= $3)
@@ -68,15 +76,21 @@ WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
 ORDER BY run_id LIMIT $7";
 
     /// Cancels runs, or orders their workers to.
-    CANCEL_RUNS = cancel_runs "
+    desk fn cancel_runs(
+        workspace: WorkspaceId, runs: &[RunId], why: &str,
+    ) -> Vec<Ordered<CancelOutcome>> = "
 SELECT run_id, cancel_run($1, run_id, $3) AS outcome
 FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
 
     /// Lets runs make their next attempt now.
-    HURRY_RUNS = hurry_runs "SELECT hurry_runs($1, $2, $3) AS run_id";
+    fn hurry_runs(
+        workspace: WorkspaceId, account: Option<AccountId>, run: Option<RunId>,
+    ) -> Vec<(RunId,)> = "SELECT hurry_runs($1, $2, $3) AS run_id";
 
     /// Lets runs go on, one after the other.
-    RETRY_RUNS = retry_runs "
+    desk fn retry_runs(
+        workspace: WorkspaceId, runs: &[RunId], due_in: &[f64],
+    ) -> Vec<Ordered<RetryOutcome>> = "
 SELECT run_id, retry_run($1, run_id, due_in) AS outcome
 FROM unnest($2::uuid[], $3::float8[]) AS retried (run_id, due_in)";
 }
@@ -89,9 +103,6 @@ pub struct Ordered<O: FromSqlOwned> {
     /// `None` if it was over already, or is not there.
     pub outcome: Option<O>,
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&RUNS, &CANCEL_RUNS, &RETRY_RUNS];
 
 /// Which runs of a workspace to list.
 #[derive(Debug, Clone)]
@@ -222,28 +233,26 @@ impl Operator {
             if value.chars().count() > MAX_LOOKUP_TEXT {
                 return Err(Reason::ValueTooLong.into());
             }
-            if !self.is_searchable(filter.workspace).await? {
+            if !is_searchable(self, filter.workspace).await?.0 {
                 return Err(Reason::NotSearchable.into());
             }
         }
-        let states = (!filter.states.is_empty()).then_some(&filter.states);
+        let states = (!filter.states.is_empty()).then_some(&filter.states[..]);
         let below_id = filter.until.map(before_id).into_iter().chain(before).min();
         let found_by = filter.field.as_ref();
         let found_by = found_by.map(|(key, value)| meant_ids(filter.workspace, key, value));
-        self.fetch_all(
-            &RUNS,
-            &[
-                /* $1 workspace_id */ &filter.workspace,
-                /* $2 workflow_id */ &filter.workflow,
-                /* $3 states */ &states,
-                /* $4 since, until */ &vec![filter.since, filter.until],
-                /* $5 request_id */ &filter.request_id,
-                /* $6 failure */ &filter.failure,
-                /* $7 since_id */ &filter.since.map(since_id),
-                /* $8 below_id */ &below_id,
-                /* $9 found_by */ &found_by,
-                /* $10 limit */ &i64::from(limit),
-            ],
+        runs(
+            self,
+            filter.workspace,
+            filter.workflow,
+            states,
+            &[filter.since, filter.until],
+            filter.request_id.as_deref(),
+            filter.failure.as_deref(),
+            filter.since.map(since_id),
+            below_id,
+            found_by.as_deref(),
+            limit.into(),
         )
         .await
     }
@@ -258,17 +267,11 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<FormAnswer>, OperatorError> {
         let above_id = since.map(since_id).into_iter().chain(after).max();
-        self.fetch_all(
-            &ANSWERS,
-            &[
-                /* $1 workspace_id */ &workflow.workspace_id,
-                /* $2 workflow_id */ &workflow.workflow_id,
-                /* $3 since */ &since,
-                /* $4 until */ &until,
-                /* $5 above_id */ &above_id,
-                /* $6 below_id */ &until.map(before_id),
-                /* $7 limit */ &i64::from(limit),
-            ],
+        let below_id = until.map(before_id);
+        let (workspace, workflow) = (workflow.workspace_id, workflow.workflow_id);
+        let limit = limit.into();
+        answers_of_form(
+            self, workspace, workflow, since, until, above_id, below_id, limit,
         )
         .await
     }
@@ -284,8 +287,7 @@ impl Operator {
             Some(reason) => format!("cancelled: {reason}"),
             None => "cancelled".to_owned(),
         };
-        self.fetch_all(&CANCEL_RUNS, &[&workspace, &runs, &why])
-            .await
+        cancel_runs(self, workspace, runs, &why).await
     }
 
     /// Lets runs make their next attempt now that wait for it: one of a workspace, those that wait
@@ -296,10 +298,7 @@ impl Operator {
         account: Option<AccountId>,
         run: Option<RunId>,
     ) -> Result<Vec<RunId>, OperatorError> {
-        let hurried = self
-            .database
-            .fetch_all(&HURRY_RUNS, &[&workspace, &account, &run])
-            .await?;
+        let hurried = hurry_runs(self, workspace, account, run).await?;
         Ok(hurried.into_iter().map(|(run,)| run).collect())
     }
 
@@ -315,7 +314,6 @@ impl Operator {
         let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
         let places = (before..).take(runs.len());
         let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();
-        self.fetch_all(&RETRY_RUNS, &[&workspace, &runs, &due_in])
-            .await
+        retry_runs(self, workspace, runs, &due_in).await
     }
 }

@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::WorkspaceId,
     sealing::{GrantRow, KeyRing, Place, SealedColumn},
 };
-use letterbox_database::{Parameters, Row, RowError, statements};
+use letterbox_database::{Client, Parameters, Row, RowError, statements};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -236,7 +236,7 @@ impl Operator {
             SealedColumn::Grant => (&GRANTS, &key[..3]),
             SealedColumn::ActionAnswer => (&ACTION_ANSWERS, key),
         };
-        Ok(self.database.query(statement, key).await?)
+        self.query(statement, key).await
     }
 
     /// Replaces a sealed value unless it has changed. Gives how many were replaced: 1 or 0.

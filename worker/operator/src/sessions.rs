@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use letterbox_common::{Token, ids::UserId, process::networks::is_confidential};
-use letterbox_database::{Database, FromRow, Statement, statements};
+use letterbox_database::{Database, FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
@@ -11,62 +11,60 @@ use crate::{Operator, OperatorError, Orderer, Reason, check_name, error::Explain
 
 statements! {
     /// Makes a link with which a user signs in, and deletes those of theirs that are over.
-    MAKE_SIGN_IN_LINK = make_sign_in_link "
+    fn make_sign_in_link(user: UserId, token_sha256: &[u8]) -> (Timestamp,) = "
 WITH over AS (
     DELETE FROM sign_in_links WHERE user_id = $1 AND expires_at < clock_timestamp()
 )
 INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expires_at";
 
     /// Ends the sessions of a user, and their links and subjects.
-    SIGN_OUT_USER = sign_out_user "SELECT $1::uuid AS user_id, sign_out($1) AS sessions";
+    fn sign_out_user(user: UserId) -> SignedOut = "
+SELECT $1::uuid AS user_id, sign_out($1) AS sessions";
 
     /// Has the desk's word taken for whom an issuer knows.
-    TRUST_ISSUER = trust_issuer "
+    fn trust_issuer(issuer: &str) = "
 INSERT INTO issuers (issuer) VALUES ($1) ON CONFLICT DO NOTHING";
 
     /// Takes that back, with what the issuer knows users as.
-    DISTRUST_ISSUER = distrust_issuer "DELETE FROM issuers WHERE issuer = $1";
+    fn distrust_issuer(issuer: &str) -> u64 = "DELETE FROM issuers WHERE issuer = $1";
 
     /// The issuers that are trusted, with how many users each knows.
-    ISSUERS = issuers "
+    fn issuers() -> Vec<Issuer> = "
 SELECT i.issuer, (SELECT count(*) FROM subjects s WHERE s.issuer = i.issuer) AS users
 FROM issuers i ORDER BY i.issuer";
 
     /// Forgets as whom an issuer knows a user.
-    UNBIND_ISSUER = unbind_issuer "DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
+    fn unbind_issuer(issuer: &str, user: UserId) -> u64 = "
+DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
 
     /// Begins a session for whom an issuer knows.
-    BEGIN_SESSION_BY = begin_session_by "SELECT begin_session_by($1, $2, $3, $4, $5) AS user_id";
+    desk fn begin_session_by(
+        issuer: &str, subject: &str, email: Option<&str>, former: Option<&[u8]>, session: &[u8],
+    ) -> (Option<UserId>,) = "SELECT begin_session_by($1, $2, $3, $4, $5) AS user_id";
 
     /// Whose session a link begins.
-    LIVING_LINK = sign_in_link "SELECT email, is_here FROM sign_in_link($1, $2)";
+    desk fn sign_in_link(link: &[u8], browser: Option<&[u8]>) -> Option<LivingLink> = "
+SELECT email, is_here FROM sign_in_link($1, $2)";
 
     /// Begins a session for a link, which is used up.
-    BEGIN_SESSION = begin_session "SELECT begin_session($1, $2, $3, $4, $5) AS user_id";
+    desk fn begin_session(
+        link: &[u8], browser: Option<&[u8]>, email: Option<&str>, former: Option<&[u8]>,
+        session: &[u8],
+    ) -> (Option<UserId>,) = "SELECT begin_session($1, $2, $3, $4, $5) AS user_id";
 
     /// Has a link sent to whoever has an e-mail address, if it is a user's.
-    ASK_SIGN_IN_LINK = ask_sign_in_link "SELECT ask_sign_in_link($1, $2::text::inet, $3)";
+    desk fn ask_sign_in_link(email: &str, client: &str, browser: &[u8]) = "
+SELECT ask_sign_in_link($1, $2::text::inet, $3)";
 
     /// Who acts; notes that their session is in use.
-    GREET = greet "SELECT user_id, email, name FROM greet()";
+    desk fn greet() -> Option<Person> = "SELECT user_id, email, name FROM greet()";
 
     /// Says the name of who acts.
-    CALL_ME = call_me "SELECT call_me($1)";
+    desk fn call_me(name: &str) = "SELECT call_me($1)";
 
     /// Ends the session that the transaction names.
-    END_SESSION = end_session "SELECT end_session()";
+    desk fn end_session() = "SELECT end_session()";
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
-    &BEGIN_SESSION,
-    &BEGIN_SESSION_BY,
-    &LIVING_LINK,
-    &ASK_SIGN_IN_LINK,
-    &GREET,
-    &CALL_ME,
-    &END_SESSION,
-];
 
 /// A person who has proven who they are.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
@@ -173,10 +171,7 @@ impl Operator {
     /// Makes a link with which a user signs in to the desk, within ten minutes and once.
     pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink, OperatorError> {
         let token = Token::generate()?;
-        let made = self
-            .database
-            .fetch_one(&MAKE_SIGN_IN_LINK, &[&user, &token.hash().as_slice()])
-            .await;
+        let made = make_sign_in_link(&self.database, user, &token.hash()).await;
         let missing = Reason::NotFound("user");
         let (expires_at,) = made.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         Ok(SignInLink {
@@ -189,7 +184,7 @@ impl Operator {
     /// Ends the sessions of a user, and the links that would begin one, and forgets as whom issuers
     /// know them.
     pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
-        self.fetch_one(&SIGN_OUT_USER, &[&user]).await
+        sign_out_user(self, user).await
     }
 
     /// Has the desk's word taken for whom an issuer knows: those whose verified e-mail address is a
@@ -204,14 +199,13 @@ impl Operator {
         if !is_fit || issuer.chars().count() > 300 {
             return Err(Reason::InvalidIssuer.into());
         }
-        self.execute(&TRUST_ISSUER, &[&issuer]).await?;
+        trust_issuer(self, issuer).await?;
         self.issuers().await
     }
 
     /// Takes that back. Sessions that have begun go on.
     pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
-        let gone = self.execute(&DISTRUST_ISSUER, &[&issuer]).await?;
-        if gone == 0 {
+        if distrust_issuer(self, issuer).await? == 0 {
             return Err(Reason::NotFound("trusted issuer").into());
         }
         self.issuers().await
@@ -219,14 +213,13 @@ impl Operator {
 
     /// Lists the issuers that are trusted.
     pub async fn issuers(&self) -> Result<Vec<Issuer>, OperatorError> {
-        self.fetch_all(&ISSUERS, &[]).await
+        issuers(self).await
     }
 
     /// Forgets as whom an issuer knows a user. If they have been here before, they sign in by a
     /// link next, and by the issuer in the same browser.
     pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
-        let gone = self.execute(&UNBIND_ISSUER, &[&issuer, &user]).await?;
-        match gone {
+        match unbind_issuer(self, issuer, user).await? {
             0 => Err(Reason::NotFound("user whom this issuer knows").into()),
             _ => Ok(()),
         }
@@ -241,18 +234,15 @@ impl Operator {
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
         let (hash, former) = (session.hash(), browser.former());
-        let (user,): (Option<UserId>,) = signing_in(desk, &browser)
-            .fetch_one(
-                &BEGIN_SESSION_BY,
-                &[
-                    /* $1 issuer */ &vouched.issuer,
-                    /* $2 subject */ &vouched.subject,
-                    /* $3 email */ &vouched.email,
-                    /* $4 former */ &former.as_ref().map(<[u8; 32]>::as_slice),
-                    /* $5 session */ &hash.as_slice(),
-                ],
-            )
-            .await?;
+        let (user,) = begin_session_by(
+            &signing_in(desk, &browser),
+            &vouched.issuer,
+            &vouched.subject,
+            vouched.email.as_deref(),
+            former.as_ref().map(|hash| &hash[..]),
+            &hash,
+        )
+        .await?;
         Ok(user.map(|_| session))
     }
 
@@ -263,12 +253,13 @@ impl Operator {
         link: &Token,
         browser: &Browser,
     ) -> Result<Option<LivingLink>, OperatorError> {
-        let (link, browser) = (link.hash(), browser.asked_with());
-        let browser = browser.as_ref().map(<[u8; 32]>::as_slice);
-        let found = desk
-            .fetch_optional(&LIVING_LINK, &[&link.as_slice(), &browser])
-            .await?;
-        Ok(found)
+        let asked_with = browser.asked_with();
+        Ok(sign_in_link(
+            desk,
+            &link.hash(),
+            asked_with.as_ref().map(|hash| &hash[..]),
+        )
+        .await?)
     }
 
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
@@ -280,20 +271,16 @@ impl Operator {
         browser: Browser,
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
-        let (link, hash) = (link.hash(), session.hash());
         let (former, asked_with) = (browser.former(), browser.asked_with());
-        let (user,): (Option<UserId>,) = signing_in(desk, &browser)
-            .fetch_one(
-                &BEGIN_SESSION,
-                &[
-                    /* $1 link */ &link.as_slice(),
-                    /* $2 browser */ &asked_with.as_ref().map(<[u8; 32]>::as_slice),
-                    /* $3 email */ &browser.email,
-                    /* $4 former */ &former.as_ref().map(<[u8; 32]>::as_slice),
-                    /* $5 session */ &hash.as_slice(),
-                ],
-            )
-            .await?;
+        let (user,) = begin_session(
+            &signing_in(desk, &browser),
+            &link.hash(),
+            asked_with.as_ref().map(|hash| &hash[..]),
+            browser.email.as_deref(),
+            former.as_ref().map(|hash| &hash[..]),
+            &session.hash(),
+        )
+        .await?;
         Ok(user.map(|_| session))
     }
 
@@ -305,10 +292,7 @@ impl Operator {
         client: &str,
         browser: &Token,
     ) -> Result<(), OperatorError> {
-        let browser = browser.hash();
-        let asking = [&email as _, &client as _, &browser.as_slice() as _];
-        desk.execute(&ASK_SIGN_IN_LINK, &asking).await?;
-        Ok(())
+        Ok(ask_sign_in_link(desk, email, client, &browser.hash()).await?)
     }
 
     /// Carries out the orders of the person in a session of the desk. `None` if it is over or
@@ -323,7 +307,7 @@ impl Operator {
             ("letterbox.session", hex::encode(session.hash())),
             ("letterbox.address", address),
         ]);
-        let Some(person) = desk.fetch_optional::<Person>(&GREET, &[]).await? else {
+        let Some(person) = greet(&desk).await? else {
             return Ok(None);
         };
         let by = orderer.by.or(Some(person.user_id));
@@ -338,13 +322,11 @@ impl Operator {
     /// Says the name of the person whose orders these are.
     pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
         check_name(name)?;
-        self.execute(&CALL_ME, &[&name]).await?;
-        Ok(())
+        call_me(self, name).await
     }
 
     /// Ends the session in which these orders are given.
     pub async fn end_session(&self) -> Result<(), OperatorError> {
-        self.execute(&END_SESSION, &[]).await?;
-        Ok(())
+        end_session(self).await
     }
 }

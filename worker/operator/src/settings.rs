@@ -4,17 +4,21 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, OperatorError, Reason, asking::Sought};
 
 statements! {
     /// How often a workspace has its actions tried.
-    RETRIES = retries "
+    fn retries(workspace: WorkspaceId) -> Option<Retries> = "
 SELECT workspace_id, retry_attempts AS attempts,
        retry_first_milliseconds AS first_pause_milliseconds
 FROM workspaces WHERE workspace_id = $1";
 
     /// Sets those settings of a workspace that are given; what may be null is in a list of one.
-    CHANGE_SETTINGS = change_settings "
+    fn change_settings(
+        workspace: WorkspaceId, run_allowance: Option<&[Option<i32>]>,
+        retry_attempts: Option<&[Option<i32>]>, retry_first_milliseconds: Option<&[Option<i32>]>,
+        keep_answers: Option<bool>, is_searchable: Option<bool>, notify_by_email: Option<bool>,
+    ) = "
 UPDATE workspaces SET
     run_allowance = CASE WHEN $2::int[] IS NULL THEN run_allowance ELSE ($2::int[])[1] END,
     retry_attempts = CASE WHEN $3::int[] IS NULL THEN retry_attempts ELSE ($3::int[])[1] END,
@@ -25,7 +29,7 @@ UPDATE workspaces SET
 WHERE workspace_id = $1";
 
     /// The settings of a workspace.
-    SETTINGS = settings "
+    fn settings(workspace: WorkspaceId) -> Option<WorkspaceSettings> = "
 SELECT name, run_allowance, retry_attempts, retry_first_milliseconds,
     keep_answers AS keeps_answers, is_searchable, notify_by_email AS notifies_by_email
 FROM workspaces WHERE workspace_id = $1";
@@ -86,7 +90,7 @@ pub struct Retries {
 impl Operator {
     /// Tells how often actions of a workspace are tried.
     pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
-        self.find(&RETRIES, &[&workspace], "workspace").await
+        retries(self, workspace).await?.found("workspace")
     }
 
     /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
@@ -137,7 +141,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
     ) -> Result<WorkspaceSettings, OperatorError> {
-        self.find(&SETTINGS, &[&workspace], "workspace").await
+        settings(self, workspace).await?.found("workspace")
     }
 
     /// Changes those settings that are given. A search that is off is still to be ended.
@@ -148,19 +152,21 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         wanted.check()?;
         self.need_workspace(workspace).await?;
-        let given = |value: Option<Option<i32>>| value.map(|value| vec![value]);
+        let given = |value: Option<Option<i32>>| value.map(|value| [value]);
         let allowance = wanted.run_allowance.map(stored_allowance).transpose()?;
-        let parameters = &[
-            /* $1 workspace_id */ &workspace as _,
-            /* $2 run_allowance */ &given(allowance) as _,
-            /* $3 retry_attempts */ &given(wanted.retry_attempts) as _,
-            /* $4 retry_first_milliseconds */ &given(wanted.retry_first_milliseconds) as _,
-            /* $5 keep_answers */ &wanted.keeps_answers as _,
-            /* $6 is_searchable */ &wanted.is_searchable as _,
-            /* $7 notify_by_email */ &wanted.notifies_by_email as _,
-        ];
-        self.execute(&CHANGE_SETTINGS, parameters).await?;
-        Ok(())
+        change_settings(
+            self,
+            workspace,
+            given(allowance).as_ref().map(|one| &one[..]),
+            given(wanted.retry_attempts).as_ref().map(|one| &one[..]),
+            given(wanted.retry_first_milliseconds)
+                .as_ref()
+                .map(|one| &one[..]),
+            wanted.keeps_answers,
+            wanted.is_searchable,
+            wanted.notifies_by_email,
+        )
+        .await
     }
 }
 

@@ -6,10 +6,10 @@ use letterbox_common::{
     states::SignalKind,
     webhook::KeptHeaders,
 };
-use letterbox_database::{FromRow, Statement, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, lossy};
+use crate::{Operator, OperatorError, asking::Sought, lossy};
 
 /// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
 macro_rules! columns {
@@ -22,7 +22,11 @@ macro_rules! columns {
 
 statements! {
     /// The newest signals of a workspace that a filter lets through. Ids sort by time of receipt.
-    SIGNALS = signals concat!("
+    desk fn signals(
+        workspace: WorkspaceId, webhook: Option<WebhookId>, kind: Option<SignalKind>,
+        since: Option<Timestamp>, event_id: Option<&str>, request_id: Option<&str>,
+        before: Option<DeliveryId>, limit: i64,
+    ) -> Vec<SignalRow> = concat!("
 SELECT ", columns!(), "
 FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
 WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2)
@@ -33,7 +37,9 @@ ORDER BY s.signal_id DESC LIMIT $8");
 
     /// The signals after a place in the order in which they are read. What may still change before
     /// it is not read yet.
-    SIGNALS_AFTER = signals_after concat!("
+    fn signals_after(
+        workspace: WorkspaceId, position: i64, signal: DeliveryId, limit: i64,
+    ) -> Vec<Next> = concat!("
 SELECT ", columns!(), ", s.stored_at, s.body, s.headers, s.position
 FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
 WHERE s.workspace_id = $1 AND s.position >= $2 AND (s.position, s.signal_id) > ($2, $3)
@@ -41,24 +47,21 @@ WHERE s.workspace_id = $1 AND s.position >= $2 AND (s.position, s.signal_id) > (
 ORDER BY s.position, s.signal_id LIMIT $4");
 
     /// One signal with its body.
-    SIGNAL = signal concat!("
+    desk fn signal(signal: DeliveryId) -> Option<SignalDetail> = concat!("
 SELECT ", columns!(), ", s.stored_at, s.body, s.headers
 FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
 JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id");
 
     /// Where the signals begin that are stored from now on.
-    CURSOR_NOW = cursor_now "
+    fn cursor_now() -> SignalCursor = "
 SELECT settled_position() - 1 AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 
     /// Where the signals of a workspace begin that were stored since a time.
-    CURSOR_AT = cursor_at "
+    fn cursor_at(workspace: WorkspaceId, time: Timestamp) -> SignalCursor = "
 SELECT position_before($1, $2) AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[&SIGNALS, &SIGNAL];
 
 /// Which signals to list.
 #[derive(Debug, Clone)]
@@ -147,6 +150,15 @@ pub struct SignalCursor {
     pub(crate) signal_id: DeliveryId,
 }
 
+/// A signal, and where reading goes on after it.
+#[derive(FromRow)]
+struct Next {
+    #[row(flatten)]
+    cursor: SignalCursor,
+    #[row(flatten)]
+    signal: SignalDetail,
+}
+
 impl Operator {
     /// Lists the newest signals that a filter lets through, at most `limit`; only those before
     /// `before`, if it is given.
@@ -157,25 +169,23 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<SignalRow>, OperatorError> {
         self.need_workspace(filter.workspace).await?;
-        self.fetch_all(
-            &SIGNALS,
-            &[
-                /* $1 workspace_id */ &filter.workspace,
-                /* $2 webhook_id */ &filter.webhook,
-                /* $3 kind */ &filter.kind,
-                /* $4 since */ &filter.since,
-                /* $5 event_id */ &filter.event_id,
-                /* $6 request_id */ &filter.request_id,
-                /* $7 before */ &before,
-                /* $8 limit */ &i64::from(limit),
-            ],
+        signals(
+            self,
+            filter.workspace,
+            filter.webhook,
+            filter.kind,
+            filter.since,
+            filter.event_id.as_deref(),
+            filter.request_id.as_deref(),
+            before,
+            limit.into(),
         )
         .await
     }
 
     /// Gives one signal with its body.
     pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
-        self.find(&SIGNAL, &[&id], "signal").await
+        signal(self, id).await?.found("signal")
     }
 
     /// Where signals are read on that were stored since a time, or that are stored from now on.
@@ -185,11 +195,10 @@ impl Operator {
         from: Option<Timestamp>,
     ) -> Result<SignalCursor, OperatorError> {
         self.need_workspace(workspace).await?;
-        let Some(from) = from else {
-            return self.fetch_one(&CURSOR_NOW, &[]).await;
-        };
-        let parameters = &[&workspace as _, &from as _];
-        self.fetch_one(&CURSOR_AT, parameters).await
+        match from {
+            None => cursor_now(self).await,
+            Some(from) => cursor_at(self, workspace, from).await,
+        }
     }
 
     /// Reads on: the next signals, at most `limit`, and where it goes on after them. None is left
@@ -200,20 +209,15 @@ impl Operator {
         cursor: SignalCursor,
         limit: u32,
     ) -> Result<Vec<(SignalCursor, SignalDetail)>, OperatorError> {
-        let rows = self
-            .database
-            .query(
-                &SIGNALS_AFTER,
-                &[
-                    /* $1 workspace_id */ &workspace,
-                    /* $2 position */ &cursor.position,
-                    /* $3 signal_id */ &cursor.signal_id,
-                    /* $4 limit */ &i64::from(limit),
-                ],
-            )
-            .await?;
-        let read = |row| Ok((FromRow::from_row(row)?, FromRow::from_row(row)?));
-        rows.iter().map(read).collect()
+        let SignalCursor {
+            position,
+            signal_id,
+        } = cursor;
+        let next = signals_after(self, workspace, position, signal_id, limit.into()).await?;
+        Ok(next
+            .into_iter()
+            .map(|next| (next.cursor, next.signal))
+            .collect())
     }
 }
 

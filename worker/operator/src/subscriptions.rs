@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, declare_subscription, end_subscription, has_queue};
 use letterbox_common::{
-    ids::{WebhookId, WorkspaceId},
+    ids::{DeliveryId, WebhookId, WorkspaceId},
     states::SignalKind,
 };
 use letterbox_database::{FromRow, statements};
@@ -12,11 +12,13 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError, PROGRAM, Reason, error::Explain, signals::SignalCursor};
+use crate::{
+    Operator, OperatorError, PROGRAM, Reason, asking::Sought, error::Explain, signals::SignalCursor,
+};
 
 statements! {
     /// The subscriptions of a workspace, or one of them.
-    SUBSCRIPTIONS = subscriptions "
+    fn subscriptions(workspace: WorkspaceId, queue: Option<&str>) -> Vec<SubscriptionRow> = "
 SELECT s.subscription_id, s.workspace_id, s.queue, s.webhook_id, h.name AS webhook_name, s.kind,
     s.login, l.signals AS lag_signals, l.seconds AS lag_seconds, s.published, s.created_at,
     s.paused_at, s.failing_since, s.failure
@@ -26,28 +28,33 @@ WHERE s.workspace_id = $1 AND ($2::text IS NULL OR s.queue = $2)
 ORDER BY s.queue";
 
     /// Whether a queue has a subscription, of whichever workspace.
-    QUEUE_IS_TAKEN = queue_is_taken "
+    fn queue_is_taken(queue: &str) -> (bool,) = "
 SELECT EXISTS (SELECT FROM subscriptions WHERE queue = $1) AS is_taken";
 
     /// Makes a subscription.
-    SUBSCRIBE = subscribe "
+    fn subscribe(
+        workspace: WorkspaceId, subscription: Uuid, queue: &str, webhook: Option<WebhookId>,
+        kind: Option<SignalKind>, login: Option<&str>, position: i64, signal: DeliveryId,
+    ) = "
 INSERT INTO subscriptions (workspace_id, subscription_id, queue, webhook_id, kind, login, position,
     signal_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 
     /// Pauses a subscription, or lets it go on.
-    PAUSE_SUBSCRIPTION = pause_subscription "
+    fn pause_subscription(workspace: WorkspaceId, queue: &str, pauses: bool) -> u64 = "
 UPDATE subscriptions SET paused_at = CASE WHEN $3 THEN now() END, due_at = now()
 WHERE workspace_id = $1 AND queue = $2 AND (paused_at IS NOT NULL) <> $3";
 
     /// Sets the cursor. A worker that has just read from elsewhere does not move it.
-    REWIND_SUBSCRIPTION = rewind_subscription "
+    fn rewind_subscription(
+        workspace: WorkspaceId, queue: &str, position: i64, signal: DeliveryId,
+    ) = "
 UPDATE subscriptions SET position = $3, signal_id = $4, leased_by = NULL, leased_until = NULL,
     due_at = now()
 WHERE workspace_id = $1 AND queue = $2";
 
     /// Ends a subscription.
-    UNSUBSCRIBE = unsubscribe "
+    fn unsubscribe(workspace: WorkspaceId, queue: &str) = "
 DELETE FROM subscriptions WHERE workspace_id = $1 AND queue = $2";
 }
 
@@ -115,8 +122,7 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<SubscriptionRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        let all = None::<&str>;
-        self.fetch_all(&SUBSCRIPTIONS, &[&workspace, &all]).await
+        subscriptions(self, workspace, None).await
     }
 
     /// Gives one subscription.
@@ -125,8 +131,8 @@ impl Operator {
         workspace: WorkspaceId,
         queue: &str,
     ) -> Result<SubscriptionRow, OperatorError> {
-        self.find(&SUBSCRIPTIONS, &[&workspace, &Some(queue)], "subscription")
-            .await
+        let found = subscriptions(self, workspace, Some(queue)).await?.pop();
+        found.found("subscription")
     }
 
     /// Subscribes: declares the queue and has it filled. Where the same subscription exists, only
@@ -181,7 +187,7 @@ impl Operator {
     /// Checks that a new subscription can have this queue, as far as the database knows.
     pub(crate) async fn check_queue(&self, queue: &str) -> Result<(), OperatorError> {
         check_queue(queue)?;
-        match self.fetch_one(&QUEUE_IS_TAKEN, &[&queue]).await? {
+        match queue_is_taken(self, queue).await? {
             (true,) => Err(Reason::QueueTaken.into()),
             (false,) => Ok(()),
         }
@@ -205,22 +211,19 @@ impl Operator {
         new: &NewSubscription,
     ) -> Result<SubscriptionRow, OperatorError> {
         let cursor = self.signal_cursor(workspace, new.from).await?;
-        self.database
-            .execute(
-                &SUBSCRIBE,
-                &[
-                    /* $1 workspace_id */ &workspace,
-                    /* $2 subscription_id */ &id,
-                    /* $3 queue */ &new.queue,
-                    /* $4 webhook_id */ &new.to.webhook,
-                    /* $5 kind */ &new.to.kind,
-                    /* $6 login */ &new.login,
-                    /* $7 position */ &cursor.position,
-                    /* $8 signal_id */ &cursor.signal_id,
-                ],
-            )
-            .await
-            .explain(&SqlState::UNIQUE_VIOLATION, Reason::QueueTaken)?;
+        let subscribed = subscribe(
+            &self.database,
+            workspace,
+            id,
+            &new.queue,
+            new.to.webhook,
+            new.to.kind,
+            new.login.as_deref(),
+            cursor.position,
+            cursor.signal_id,
+        );
+        let subscribed = subscribed.await;
+        subscribed.explain(&SqlState::UNIQUE_VIOLATION, Reason::QueueTaken)?;
         self.subscription(workspace, &new.queue).await
     }
 
@@ -231,8 +234,7 @@ impl Operator {
         queue: &str,
     ) -> Result<SubscriptionRow, OperatorError> {
         let removed = self.subscription(workspace, queue).await?;
-        let parameters = &[&workspace as _, &queue as _];
-        self.execute(&UNSUBSCRIBE, parameters).await?;
+        unsubscribe(self, workspace, queue).await?;
         Ok(removed)
     }
 
@@ -278,9 +280,7 @@ impl Operator {
         pauses: bool,
     ) -> Result<bool, OperatorError> {
         self.subscription(workspace, queue).await?;
-        let parameters = &[&workspace as _, &queue as _, &pauses as _];
-        let changed = self.database.execute(&PAUSE_SUBSCRIPTION, parameters);
-        Ok(changed.await? > 0)
+        Ok(pause_subscription(self, workspace, queue, pauses).await? > 0)
     }
 
     /// Sets the cursor of a subscription to a time: what was stored since is published, again or
@@ -296,13 +296,7 @@ impl Operator {
             position,
             signal_id,
         } = self.signal_cursor(workspace, Some(to)).await?;
-        let parameters = &[
-            /* $1 workspace_id */ &workspace as _,
-            /* $2 queue */ &queue as _,
-            /* $3 position */ &position as _,
-            /* $4 signal_id */ &signal_id as _,
-        ];
-        self.execute(&REWIND_SUBSCRIPTION, parameters).await?;
+        rewind_subscription(self, workspace, queue, position, signal_id).await?;
         self.subscription(workspace, queue).await
     }
 }

@@ -6,23 +6,24 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
+use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain};
 
 statements! {
     /// Creates a user.
-    CREATE_USER = create_user "
+    fn create_user(user: UserId, email: &str, name: &str) -> User = "
 INSERT INTO users (user_id, email, name) VALUES ($1, $2, $3)
 RETURNING user_id, email, name, created_at";
 
     /// The user with an id.
-    USER = user "SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
+    fn user(user: UserId) -> Option<User> = "
+SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
 
     /// As whom issuers of OpenID Connect know a user.
-    SUBJECTS = subjects "
+    fn subjects(user: UserId) -> Vec<Subject> = "
 SELECT issuer, subject FROM subjects WHERE user_id = $1 ORDER BY issuer";
 
     /// All users, oldest first.
-    USERS = users "
+    fn users(limit: i64) -> Vec<User> = "
 SELECT user_id, email, name, created_at FROM users ORDER BY created_at, user_id LIMIT $1";
 }
 
@@ -63,19 +64,18 @@ impl Operator {
     pub async fn user_detail(&self, id: UserId) -> Result<UserDetail, OperatorError> {
         Ok(UserDetail {
             row: self.user(id).await?,
-            known_as: self.fetch_all(&SUBJECTS, &[&id]).await?,
+            known_as: subjects(self, id).await?,
         })
     }
 
     /// Gives the user with this id.
     pub async fn user(&self, id: UserId) -> Result<User, OperatorError> {
-        self.find(&USER, &[&id], "user").await
+        user(self, id).await?.found("user")
     }
 
     /// Lists users, oldest first, at most `limit`.
     pub async fn users(&self, limit: u32) -> Result<Vec<User>, OperatorError> {
-        let limit = i64::from(limit);
-        self.fetch_all(&USERS, &[&limit]).await
+        users(self, limit.into()).await
     }
 
     /// Creates a user.
@@ -84,11 +84,7 @@ impl Operator {
     /// When the e-mail address is invalid, or another user has it.
     pub async fn create_user(&self, email: &str, name: &str) -> Result<User, OperatorError> {
         check_user(email, name)?;
-        let id = UserId::generate();
-        let created = self
-            .database
-            .fetch_one(&CREATE_USER, &[&id, &email, &name])
-            .await;
+        let created = create_user(&self.database, UserId::generate(), email, name).await;
         created.explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateEmail)
     }
 }

@@ -14,7 +14,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, check_name, error::Explain};
+use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain};
 
 /// Longest list of networks, and longest rules, in characters: as their columns take them.
 const MAX_TEXT: usize = 4_096;
@@ -32,27 +32,36 @@ macro_rules! columns {
 
 statements! {
     /// Creates a webhook.
-    CREATE_WEBHOOK = create_webhook "
+    desk fn create_webhook(
+        workspace: WorkspaceId, webhook: WebhookId, name: &str, secret_sealed: &[u8],
+        scheme: Scheme, rules: Option<&str>, allow_from: Option<&str>, is_secret_later: bool,
+        kept_headers: &[String], same_by_id: bool,
+    ) = "
 INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
     allow_from, settable_until, kept_headers, same_by_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN 'infinity'::timestamptz END,
     nullif($9::text[], '{}'), $10)";
 
     /// Sets the secret of a webhook that was made without one, or not an hour ago.
-    SET_WEBHOOK_SECRET = set_webhook_secret concat!("
+    desk fn set_webhook_secret(
+        workspace: WorkspaceId, webhook: WebhookId, secret_sealed: &[u8],
+    ) -> Option<WebhookRow> = concat!("
 UPDATE webhooks SET secret_sealed = $3,
     settable_until = least(settable_until, now() + interval '1 hour')
 WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND settable_until > now()
 RETURNING ", columns!());
 
     /// A webhook whose secret may be set.
-    SETTABLE_WEBHOOK = settable_webhook "
+    desk fn settable_webhook(webhook: WebhookId) -> Option<Replaceable> = "
 SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM workspaces w
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
 WHERE h.deleted_at IS NULL AND h.settable_until > now()";
 
-    /// Creates the successor of a webhook, which ends after $5 seconds.
-    REPLACE_WEBHOOK = replace_webhook "
+    /// Creates the successor of a webhook, which ends after so many seconds.
+    desk fn replace_webhook(
+        workspace: WorkspaceId, former: WebhookId, successor: WebhookId, secret_sealed: &[u8],
+        overlap_seconds: f64,
+    ) -> u64 = "
 WITH former AS (
     UPDATE webhooks SET ends_at = clock_timestamp() + $5 * interval '1 second',
         memory_id = coalesce(memory_id, webhook_id)
@@ -67,23 +76,25 @@ SELECT f.workspace_id, $3, f.name, $4, f.scheme, f.scheme_rules, f.allow_from, f
 FROM former f";
 
     /// How the sender of a webhook signs that is not replaced yet.
-    WEBHOOK_TO_REPLACE = webhook_to_replace "
+    desk fn webhook_to_replace(webhook: WebhookId) -> Option<Replaceable> = "
 SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM workspaces w
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
 WHERE h.deleted_at IS NULL AND h.ends_at IS NULL";
 
     /// The webhooks of a workspace, oldest first.
-    WEBHOOKS = webhooks concat!("
+    desk fn webhooks(workspace: WorkspaceId) -> Vec<WebhookRow> = concat!("
 SELECT ", columns!(), "
 FROM webhooks WHERE workspace_id = $1 ORDER BY created_at, webhook_id");
 
     /// One webhook.
-    WEBHOOK = webhook concat!("
+    desk fn webhook(webhook: WebhookId) -> Option<WebhookRow> = concat!("
 SELECT ", columns!(), "
 FROM webhooks WHERE webhook_id = $1 AND workspace_id IN (SELECT workspace_id FROM workspaces)");
 
     /// Deletes a webhook and destroys its secret. One that it should have replaced goes on.
-    DELETE_WEBHOOK = delete_webhook concat!("
+    desk fn delete_webhook(
+        workspace: WorkspaceId, webhook: WebhookId,
+    ) -> Option<WebhookRow> = concat!("
 WITH going_on AS (
     UPDATE webhooks f SET ends_at = NULL FROM webhooks n
     WHERE n.workspace_id = $1 AND n.webhook_id = $2 AND n.deleted_at IS NULL
@@ -95,12 +106,15 @@ WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL
 RETURNING ", columns!());
 
     /// Sets who may send to a webhook, and what is kept of its deliveries.
-    CHANGE_WEBHOOK = change_webhook "
+    desk fn change_webhook(
+        workspace: WorkspaceId, webhook: WebhookId, allow_from: Option<&str>,
+        kept_headers: &[String],
+    ) = "
 UPDATE webhooks SET allow_from = $3, kept_headers = nullif($4::text[], '{}')
 WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL";
 
     /// The last refused deliveries of a webhook.
-    REFUSALS = refusals "
+    desk fn refusals(workspace: WorkspaceId, webhook: WebhookId, limit: i64) -> Vec<RefusalRow> = "
 SELECT refusal_id, refused_at, reason, request_id FROM webhook_refusals
 WHERE workspace_id = $1 AND webhook_id = $2 ORDER BY refusal_id DESC LIMIT $3";
 }
@@ -228,24 +242,20 @@ impl Operator {
         check_name(name)?;
         let secret = sender.check()?;
         let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
-        let created = self
-            .database
-            .execute(
-                &CREATE_WEBHOOK,
-                &[
-                    /* $1 workspace_id */ &workspace,
-                    /* $2 webhook_id */ &new.address.webhook,
-                    /* $3 name */ &name,
-                    /* $4 secret_sealed */ &sealed,
-                    /* $5 scheme */ &sender.scheme,
-                    /* $6 scheme_rules */ &sender.rules,
-                    /* $7 allow_from */ &sender.allow_from,
-                    /* $8 is_secret_later */ &sender.is_secret_later,
-                    /* $9 kept_headers */ &sender.kept_headers,
-                    /* $10 same_by_id */ &sender.same_by_id,
-                ],
-            )
-            .await;
+        let created = create_webhook(
+            &self.database,
+            workspace,
+            new.address.webhook,
+            name,
+            &sealed,
+            sender.scheme,
+            sender.rules.as_deref(),
+            sender.allow_from.as_deref(),
+            sender.is_secret_later,
+            &sender.kept_headers,
+            sender.same_by_id,
+        );
+        let created = created.await;
         let missing = Reason::NotFound("workspace");
         created.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         Ok(new)
@@ -263,7 +273,7 @@ impl Operator {
         secret: Secret,
     ) -> Result<WebhookRow, OperatorError> {
         let noun = "webhook whose secret is to be set";
-        let found: Replaceable = self.find(&SETTABLE_WEBHOOK, &[&webhook], noun).await?;
+        let found = settable_webhook(self, webhook).await?.found(noun)?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, Some(secret))?;
         let place = Place::WebhookSecret {
@@ -271,8 +281,8 @@ impl Operator {
             webhook,
         };
         let sealed = keys.seal(place, secret.expose())?;
-        let parameters = &[&found.workspace as _, &webhook as _, &sealed as _];
-        self.find(&SET_WEBHOOK_SECRET, parameters, noun).await
+        let set = set_webhook_secret(self, found.workspace, webhook, &sealed).await?;
+        set.found(noun)
     }
 
     /// Creates the successor of a webhook: another address and another secret for the same sender.
@@ -290,22 +300,13 @@ impl Operator {
         overlap: Duration,
     ) -> Result<NewWebhook, OperatorError> {
         let noun = "webhook, or it is deleted or being replaced";
-        let found: Replaceable = self.find(&WEBHOOK_TO_REPLACE, &[&former], noun).await?;
+        let found = webhook_to_replace(self, former).await?.found(noun)?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, secret)?;
         let (new, sealed) = NewWebhook::seal(keys, found.workspace, secret)?;
-        let made = self
-            .execute(
-                &REPLACE_WEBHOOK,
-                &[
-                    /* $1 workspace_id */ &found.workspace,
-                    /* $2 former */ &former,
-                    /* $3 successor */ &new.address.webhook,
-                    /* $4 secret_sealed */ &sealed,
-                    /* $5 overlap_seconds */ &overlap.as_secs_f64(),
-                ],
-            )
-            .await?;
+        let (workspace, successor) = (found.workspace, new.address.webhook);
+        let seconds = overlap.as_secs_f64();
+        let made = replace_webhook(self, workspace, former, successor, &sealed, seconds).await?;
         // Another operator may have been faster since it was looked up.
         if made == 0 {
             return Err(Reason::NotFound(noun).into());
@@ -321,25 +322,19 @@ impl Operator {
         allow_from: Option<&str>,
         kept_headers: &[String],
     ) -> Result<(), OperatorError> {
-        let parameters = &[
-            /* $1 workspace_id */ &webhook.workspace_id as _,
-            /* $2 webhook_id */ &webhook.webhook_id as _,
-            /* $3 allow_from */ &allow_from as _,
-            /* $4 kept_headers */ &kept_headers as _,
-        ];
-        self.execute(&CHANGE_WEBHOOK, parameters).await?;
-        Ok(())
+        let (workspace, id) = (webhook.workspace_id, webhook.webhook_id);
+        change_webhook(self, workspace, id, allow_from, kept_headers).await
     }
 
     /// Lists the webhooks of a workspace, deleted ones included.
     pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        self.fetch_all(&WEBHOOKS, &[&workspace]).await
+        webhooks(self, workspace).await
     }
 
     /// Gives one webhook.
     pub async fn webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
-        self.find(&WEBHOOK, &[&webhook], "webhook").await
+        self::webhook(self, webhook).await?.found("webhook")
     }
 
     /// Lists the last refused deliveries of a webhook, newest first.
@@ -348,16 +343,15 @@ impl Operator {
         webhook: WebhookId,
         limit: u32,
     ) -> Result<Vec<RefusalRow>, OperatorError> {
-        let (workspace, limit) = (self.webhook(webhook).await?.workspace_id, i64::from(limit));
-        self.fetch_all(&REFUSALS, &[&workspace, &webhook, &limit])
-            .await
+        let workspace = self.webhook(webhook).await?.workspace_id;
+        refusals(self, workspace, webhook, limit.into()).await
     }
 
     /// Deletes a webhook: from the next request on its deliveries are refused. Its signals stay.
     pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
         let workspace = self.webhook(webhook).await?.workspace_id;
-        self.find(&DELETE_WEBHOOK, &[&workspace, &webhook], "webhook")
-            .await
+        let deleted = delete_webhook(self, workspace, webhook).await?;
+        deleted.found("webhook")
     }
 }
 

@@ -16,7 +16,7 @@ use letterbox_common::{
     public_address::is_private_host,
     states::WorkflowState,
 };
-use letterbox_database::{DatabaseError, FromRow, Statement, Transaction, Work, statements};
+use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use letterbox_workflow::{
     Definition, LANGUAGE,
     actions::{self, Action},
@@ -28,6 +28,7 @@ use url::Url;
 use crate::{
     Closing, NewFormLink, Operator, OperatorError, Reason,
     accounts::in_clear_text,
+    asking::Sought,
     check_name,
     form_links::{self, PlannedLink},
     optional_json,
@@ -43,27 +44,36 @@ macro_rules! columns {
 
 statements! {
     /// Creates a workflow of a member who may run it.
-    CREATE_WORKFLOW = create_workflow concat!("
+    desk fn create_workflow(
+        workspace: WorkspaceId, workflow: WorkflowId, owner: UserId, name: &str, draft: &str,
+    ) -> Option<WorkflowRow> = concat!("
 INSERT INTO workflows AS f (workspace_id, workflow_id, owner_id, name, draft)
 SELECT m.workspace_id, $2, m.user_id, $4, $5
 FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
 RETURNING ", columns!());
 
     /// The workspace of a workflow.
-    HOME = home_of_workflow "
+    desk fn home_of_workflow(workflow: WorkflowId) -> Option<(WorkspaceId,)> = "
 SELECT f.workspace_id
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1";
 
     /// Locks the membership of a workflow's owner.
-    LOCK_OWNER = lock_owner "SELECT lock_owner($1, $2)";
+    desk fn lock_owner(workspace: WorkspaceId, workflow: WorkflowId) = "
+SELECT lock_owner($1, $2)";
 
     /// Locks a workflow against other moves. Gives the definition that it would deploy.
-    LOCK_DRAFT = lock_draft "
+    desk fn lock_draft(
+        workspace: WorkspaceId, workflow: WorkflowId,
+    ) -> Option<(Option<String>,)> = "
 SELECT f.draft FROM workflows f
 WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state <> 'deleted' FOR NO KEY UPDATE";
 
     /// Adds the next release of a workflow.
-    CREATE_RELEASE = create_release "
+    desk fn create_release(
+        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId, form: &str, actions: &str,
+        first_account: Option<&str>, on_failure: Option<&str>, page: Option<&str>,
+        least_seconds: Option<i16>, language: i16,
+    ) = "
 INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
     on_failure, page, least_seconds, language)
 SELECT f.workspace_id, f.workflow_id, $3, coalesce(max(r.number), 0) + 1, $4, $5, $6, $7, $8, $9,
@@ -74,24 +84,32 @@ WHERE f.workspace_id = $1 AND f.workflow_id = $2
 GROUP BY f.workspace_id, f.workflow_id";
 
     /// Deploys a release.
-    DEPLOY_RELEASE = deploy_release concat!("
+    desk fn deploy_release(
+        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId, draft: &str,
+    ) -> WorkflowRow = concat!("
 UPDATE workflows f SET state = 'deployed', live_release_id = $3, draft = $4
 WHERE f.workspace_id = $1 AND f.workflow_id = $2
 RETURNING ", columns!());
 
     /// Which of these accounts a user has, and where they are.
-    OWNERS_ACCOUNTS = owners_accounts "
+    desk fn owners_accounts(
+        workspace: WorkspaceId, owner: UserId, names: &[&str],
+    ) -> Vec<(String, String)> = "
 SELECT name, base_url FROM connected_accounts
 WHERE workspace_id = $1 AND user_id = $2 AND name = ANY ($3) AND disconnected_at IS NULL";
 
     /// Moves a workflow from one of these states to another.
-    MOVE_WORKFLOW = move_workflow concat!("
+    desk fn move_workflow(
+        workspace: WorkspaceId, workflow: WorkflowId, from: &[WorkflowState], to: WorkflowState,
+    ) -> Option<WorkflowRow> = concat!("
 UPDATE workflows f SET state = $4
 WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state = ANY ($3)
 RETURNING ", columns!());
 
     /// Gives a workflow to another member who may run workflows.
-    TRANSFER_WORKFLOW = transfer_workflow concat!("
+    fn transfer_workflow(
+        workspace: WorkspaceId, workflow: WorkflowId, to: UserId,
+    ) -> Option<WorkflowRow> = concat!("
 UPDATE workflows f SET owner_id = m.user_id
 FROM members m
 WHERE f.workspace_id = $1 AND f.workflow_id = $2
@@ -99,7 +117,7 @@ WHERE f.workspace_id = $1 AND f.workflow_id = $2
 RETURNING ", columns!());
 
     /// One workflow with its definition, the number of its release and its live link.
-    WORKFLOW = workflow concat!("
+    desk fn workflow(workflow: WorkflowId) -> Option<WorkflowDetail> = concat!("
 SELECT ", columns!(), ", r.number AS release_number, r.language AS release_language,
     l.form_link_id, l.closes_at, l.max_answers,
     CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
@@ -112,11 +130,11 @@ LEFT JOIN form_links l
     ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL");
 
     /// The forms of a workflow, the one of the newest release first.
-    FORMS = forms_of_workflow "
+    desk fn forms_of_workflow(workspace: WorkspaceId, workflow: WorkflowId) -> Vec<(String,)> = "
 SELECT form FROM releases WHERE workspace_id = $1 AND workflow_id = $2 ORDER BY number DESC";
 
     /// The workflows of a workspace, oldest first.
-    WORKFLOWS = workflows concat!("
+    desk fn workflows(workspace: WorkspaceId) -> Vec<WorkflowRow> = concat!("
 SELECT ", columns!(), "
 FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id");
 }
@@ -156,20 +174,6 @@ impl Move {
         }
     }
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] = &[
-    &CREATE_WORKFLOW,
-    &LOCK_OWNER,
-    &LOCK_DRAFT,
-    &CREATE_RELEASE,
-    &DEPLOY_RELEASE,
-    &OWNERS_ACCOUNTS,
-    &MOVE_WORKFLOW,
-    &WORKFLOW,
-    &FORMS,
-    &WORKFLOWS,
-];
 
 /// A workflow in a list.
 #[derive(Debug, Clone, FromRow, Serialize)]
@@ -239,18 +243,9 @@ impl Operator {
     ) -> Result<WorkflowRow, OperatorError> {
         check_name(name)?;
         check(definition)?;
-        self.fetch_optional(
-            &CREATE_WORKFLOW,
-            &[
-                /* $1 workspace_id */ &workspace,
-                /* $2 workflow_id */ &WorkflowId::generate(),
-                /* $3 owner_id */ &owner,
-                /* $4 name */ &name,
-                /* $5 draft */ &definition,
-            ],
-        )
-        .await?
-        .ok_or(Reason::OwnerMustRun.into())
+        let id = WorkflowId::generate();
+        let created = create_workflow(self, workspace, id, owner, name, definition).await?;
+        created.ok_or(Reason::OwnerMustRun.into())
     }
 
     /// Makes a release of `definition`, or of the one that the workflow has, and deploys it.
@@ -313,10 +308,7 @@ impl Operator {
         to: Move,
     ) -> Result<WorkflowRow, OperatorError> {
         let (from, to, workspace) = (to.from(), to.to(), self.home(workflow).await?);
-        let moving = self
-            .fetch_optional(&MOVE_WORKFLOW, &[&workspace, &workflow, &from, &to])
-            .await?;
-        if let Some(moved) = moving {
+        if let Some(moved) = move_workflow(self, workspace, workflow, from, to).await? {
             return Ok(moved);
         }
         let state = self.workflow(workflow).await?.row.state;
@@ -339,10 +331,7 @@ impl Operator {
         to: UserId,
     ) -> Result<WorkflowRow, OperatorError> {
         let workspace = self.home(workflow).await?;
-        let transferred = self
-            .fetch_optional(&TRANSFER_WORKFLOW, &[&workspace, &workflow, &to])
-            .await?;
-        if let Some(transferred) = transferred {
+        if let Some(transferred) = transfer_workflow(self, workspace, workflow, to).await? {
             return Ok(transferred);
         }
         let found = self.workflow(workflow).await?.row;
@@ -354,23 +343,18 @@ impl Operator {
 
     /// The workspace of a workflow.
     pub(crate) async fn home(&self, workflow: WorkflowId) -> Result<WorkspaceId, OperatorError> {
-        let (workspace,) = self
-            .fetch_optional(&HOME, &[&workflow])
-            .await?
-            .ok_or(GONE)?;
-        Ok(workspace)
+        Ok(home_of_workflow(self, workflow).await?.ok_or(GONE)?.0)
     }
 
     /// Gives one workflow with its definition.
     pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
-        self.find(&WORKFLOW, &[&workflow], "workflow").await
+        self::workflow(self, workflow).await?.found("workflow")
     }
 
     /// Lists the keys of all fields that forms of a workflow have had: those of the newest release
     /// first, each once.
     pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
-        let parameters = &[&self.home(workflow).await? as _, &workflow as _];
-        let forms: Vec<(String,)> = self.fetch_all(&FORMS, parameters).await?;
+        let forms = forms_of_workflow(self, self.home(workflow).await?, workflow).await?;
         let forms = forms
             .iter()
             .filter_map(|(form,)| serde_json::from_str::<Form>(form).ok());
@@ -389,7 +373,7 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<WorkflowRow>, OperatorError> {
         self.need_workspace(workspace).await?;
-        self.fetch_all(&WORKFLOWS, &[&workspace]).await
+        workflows(self, workspace).await
     }
 }
 
@@ -419,17 +403,11 @@ impl Work for Deploy<'_> {
         let (workspace, workflow) = (self.workspace, self.workflow);
         // Before the workflow: the order of locks in migrations/README.md.
         if self.planned.is_some() {
-            transaction
-                .query_opt(&LOCK_OWNER, &[&workspace, &workflow])
-                .await?;
+            lock_owner(transaction, workspace, workflow).await?;
         }
-        let locked = transaction
-            .query_opt(&LOCK_DRAFT, &[&workspace, &workflow])
-            .await?;
-        let Some(locked) = locked else {
+        let Some((draft,)) = lock_draft(transaction, workspace, workflow).await? else {
             return Ok(None);
         };
-        let draft: Option<String> = locked.try_get("draft")?;
         let Some(text) = self.definition.map(str::to_owned).or(draft) else {
             return Ok(Some(Err(Reason::NoDefinition)));
         };
@@ -437,11 +415,22 @@ impl Work for Deploy<'_> {
             Ok(definition) => definition,
             Err(reason) => return Ok(Some(Err(reason))),
         };
-        let release = create_release(transaction, (workspace, workflow), &definition).await?;
-        let deployed = transaction
-            .query_one(&DEPLOY_RELEASE, &[&workspace, &workflow, &release, &text])
-            .await?;
-        let workflow = WorkflowRow::from_row(&deployed)?;
+        let release = ReleaseId::generate();
+        create_release(
+            transaction,
+            workspace,
+            workflow,
+            release,
+            &definition.form_json(),
+            definition.actions_json(),
+            definition.actions.first().and_then(Action::account),
+            definition.on_failure_json(),
+            definition.page_json().as_deref(),
+            definition.least_seconds,
+            LANGUAGE,
+        )
+        .await?;
+        let workflow = deploy_release(transaction, workspace, workflow, release, &text).await?;
         let mut warnings = definition.warnings();
         let accounts = AccountWarnings {
             workspace: workflow.workspace_id,
@@ -455,33 +444,6 @@ impl Work for Deploy<'_> {
         };
         Ok(Some(Ok((DeployedWorkflow { workflow, warnings }, link))))
     }
-}
-
-async fn create_release(
-    transaction: &Transaction<'_>,
-    (workspace, workflow): (WorkspaceId, WorkflowId),
-    definition: &Definition,
-) -> Result<ReleaseId, DatabaseError> {
-    let release = ReleaseId::generate();
-    let first_account = definition.actions.first().and_then(Action::account);
-    transaction
-        .execute(
-            &CREATE_RELEASE,
-            &[
-                /* $1 workspace_id */ &workspace,
-                /* $2 workflow_id */ &workflow,
-                /* $3 release_id */ &release,
-                /* $4 form */ &definition.form_json(),
-                /* $5 actions */ &definition.actions_json(),
-                /* $6 first_account */ &first_account,
-                /* $7 on_failure */ &definition.on_failure_json(),
-                /* $8 page */ &definition.page_json(),
-                /* $9 least_seconds */ &definition.least_seconds,
-                /* $10 language */ &LANGUAGE,
-            ],
-        )
-        .await?;
-    Ok(release)
 }
 
 /// One sentence for each account that the actions use and that is missing, private or in clear
@@ -502,15 +464,8 @@ impl Work for AccountWarnings<'_> {
         let definition = self.definition;
         let all = [&definition.actions[..], &definition.on_failure[..]].concat();
         let names = actions::account_names(&all);
-        let rows = transaction
-            .query(&OWNERS_ACCOUNTS, &[&self.workspace, &self.owner, &names])
-            .await?;
-        let mut base_urls = BTreeMap::new();
-        for row in &rows {
-            let (name, base_url): (String, String) =
-                (row.try_get("name")?, row.try_get("base_url")?);
-            base_urls.insert(name, base_url);
-        }
+        let accounts = owners_accounts(transaction, self.workspace, self.owner, &names).await?;
+        let base_urls: BTreeMap<_, _> = accounts.into_iter().collect();
         let warnings = names
             .iter()
             .filter_map(|name| account_warning(name, base_urls.get(*name).map(String::as_str)));

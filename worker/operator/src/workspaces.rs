@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use letterbox_common::ids::{RunId, WebhookId, WorkspaceId};
-use letterbox_database::{FromRow, Statement, statements};
+use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason, WorkspaceSettings, check_name, settings::stored_allowance,
+    Operator, OperatorError, Reason, WorkspaceSettings, asking::Sought, check_name,
+    settings::stored_allowance,
 };
 
 /// Rows that one statement deletes or changes.
@@ -14,21 +15,23 @@ const PIECE: i32 = 1_000;
 
 statements! {
     /// Creates a workspace.
-    CREATE_WORKSPACE = create_workspace "
+    fn create_workspace(
+        workspace: WorkspaceId, name: &str, run_allowance: Option<i32>,
+    ) -> Workspace = "
 INSERT INTO workspaces (workspace_id, name, run_allowance) VALUES ($1, $2, $3)
 RETURNING workspace_id, name, run_allowance, held_at, created_at";
 
     /// All workspaces, oldest first.
-    WORKSPACES = workspaces "
+    desk fn workspaces() -> Vec<Workspace> = "
 SELECT workspace_id, name, run_allowance, held_at, created_at
 FROM workspaces ORDER BY created_at, workspace_id";
 
     /// Whether there is such a workspace.
-    WORKSPACE_EXISTS = workspace_exists "
-SELECT FROM workspaces WHERE workspace_id = $1";
+    desk fn workspace_exists(workspace: WorkspaceId) -> (bool,) = "
+SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1) AS exists";
 
     /// The allowance of a workspace and what it has used of it this month.
-    ALLOWANCE = allowance "
+    fn allowance(workspace: WorkspaceId) -> Option<Allowance> = "
 SELECT w.workspace_id, w.run_allowance, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month,
        coalesce(u.started, 0) AS started
 FROM workspaces w LEFT JOIN run_usage u
@@ -37,7 +40,7 @@ FROM workspaces w LEFT JOIN run_usage u
 WHERE w.workspace_id = $1";
 
     /// What a workspace has used, and what of it waits.
-    USAGE = workspace_usage "
+    fn workspace_usage(workspace: WorkspaceId) -> Option<Usage> = "
 SELECT w.workspace_id, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month, w.run_allowance,
        coalesce(u.started, 0) AS runs_started, coalesce(b.bytes, 0) AS bytes_today,
        (SELECT count(*) FROM runs r WHERE r.workspace_id = $1 AND r.finished_at IS NULL)
@@ -53,37 +56,41 @@ LEFT JOIN stored_bytes b ON b.workspace_id = w.workspace_id
 WHERE w.workspace_id = $1";
 
     /// What the webhooks of a workspace have stored today, the most first.
-    USAGE_BY_WEBHOOK = usage_by_webhook "
+    fn usage_by_webhook(workspace: WorkspaceId) -> Vec<WebhookUsage> = "
 SELECT w.webhook_id, w.name, b.bytes AS bytes_today
 FROM stored_bytes b JOIN webhooks w USING (workspace_id, webhook_id)
 WHERE b.workspace_id = $1 AND b.day = (now() AT TIME ZONE 'UTC')::date
 ORDER BY b.bytes DESC, w.webhook_id LIMIT 100";
 
     /// Ends the forms, webhooks and accounts of a workspace of this name.
-    CLOSE_WORKSPACE = close_workspace "
+    fn close_workspace(workspace: WorkspaceId, name: &str) -> u64 = "
 SELECT close_workspace(workspace_id) FROM workspaces WHERE workspace_id = $1 AND name = $2";
 
     /// Deletes a piece of what a closed workspace holds, and in the end the workspace.
-    EMPTY_WORKSPACE = empty_workspace "SELECT empty_workspace($1, $2) AS deleted";
+    fn empty_workspace(workspace: WorkspaceId, most: i32) -> (i64,) = "
+SELECT empty_workspace($1, $2) AS deleted";
 
     /// Whether new runs can be found by what was submitted to them.
-    IS_SEARCHABLE = is_searchable "
+    desk pub(crate) fn is_searchable(workspace: WorkspaceId) -> (bool,) = "
 SELECT coalesce((SELECT is_searchable FROM workspaces WHERE workspace_id = $1), false)
        AS is_searchable";
 
-    /// Takes the next runs out of the search.
-    STOP_SEARCH = stop_search "SELECT stop_search($1, $2, $3) AS last";
+    /// Takes the next runs out of the search. Returns the last of them.
+    fn stop_search(
+        workspace: WorkspaceId, beyond: Option<RunId>, most: i32,
+    ) -> (Option<RunId>,) = "SELECT stop_search($1, $2, $3) AS last";
 
     /// Holds a workspace, if it is not held yet.
-    HOLD = hold "
+    fn hold(workspace: WorkspaceId) -> u64 = "
 UPDATE workspaces SET held_at = clock_timestamp() WHERE workspace_id = $1 AND held_at IS NULL";
 
     /// Holds all workspaces, if they are not held yet.
-    HOLD_ALL = hold_all "
+    fn hold_all() -> u64 = "
 UPDATE all_workspaces SET held_at = clock_timestamp() WHERE held_at IS NULL";
 
     /// Lets the runs of a workspace, or of all, begin actions again.
-    RELEASE = release "SELECT release_hold($1) AS was_held";
+    fn release(workspace: Option<WorkspaceId>) -> (bool,) = "
+SELECT release_hold($1) AS was_held";
 }
 
 /// A tenant.
@@ -100,10 +107,6 @@ pub struct Workspace {
     /// By the database's clock.
     pub created_at: Timestamp,
 }
-
-/// Those of people.
-pub(crate) const STATEMENTS_OF_PEOPLE: &[&Statement] =
-    &[&WORKSPACES, &WORKSPACE_EXISTS, &IS_SEARCHABLE];
 
 /// A workspace's allowance of runs, and how much of it is used.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
@@ -164,24 +167,23 @@ impl Operator {
     ) -> Result<Workspace, OperatorError> {
         check_workspace(name)?;
         let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
-        self.fetch_one(&CREATE_WORKSPACE, &[&id, &name, &allowance])
-            .await
+        create_workspace(self, id, name, allowance).await
     }
 
     /// Lists all workspaces.
     pub async fn workspaces(&self) -> Result<Vec<Workspace>, OperatorError> {
-        self.fetch_all(&WORKSPACES, &[]).await
+        workspaces(self).await
     }
 
     /// Tells how many runs a workspace may start in a month, and has started in this one.
     pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
-        self.find(&ALLOWANCE, &[&workspace], "workspace").await
+        allowance(self, workspace).await?.found("workspace")
     }
 
     /// Tells what a workspace uses.
     pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
-        let mut usage: Usage = self.find(&USAGE, &[&workspace], "workspace").await?;
-        usage.webhooks = self.fetch_all(&USAGE_BY_WEBHOOK, &[&workspace]).await?;
+        let mut usage = workspace_usage(self, workspace).await?.found("workspace")?;
+        usage.webhooks = usage_by_webhook(self, workspace).await?;
         Ok(usage)
     }
 
@@ -205,21 +207,11 @@ impl Operator {
     pub(crate) async fn end_search(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {
         let mut beyond = None::<RunId>;
         loop {
-            (beyond,) = self
-                .fetch_one(&STOP_SEARCH, &[&workspace, &beyond, &PIECE])
-                .await?;
+            (beyond,) = stop_search(self, workspace, beyond, PIECE).await?;
             if beyond.is_none() {
                 return Ok(());
             }
         }
-    }
-
-    pub(crate) async fn is_searchable(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<bool, OperatorError> {
-        let (is_searchable,) = self.fetch_one(&IS_SEARCHABLE, &[&workspace]).await?;
-        Ok(is_searchable)
     }
 
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
@@ -227,8 +219,8 @@ impl Operator {
     pub async fn hold(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
         self.need_workspace(workspace).await?;
         let held = match workspace {
-            Some(workspace) => self.execute(&HOLD, &[&workspace]).await?,
-            None => self.execute(&HOLD_ALL, &[]).await?,
+            Some(workspace) => hold(self, workspace).await?,
+            None => hold_all(self).await?,
         };
         Ok(held > 0)
     }
@@ -237,8 +229,7 @@ impl Operator {
     /// answer meanwhile wait for so much longer. Returns `false` if it was not held.
     pub async fn release(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
         self.need_workspace(workspace).await?;
-        let (was_held,) = self.fetch_one(&RELEASE, &[&workspace]).await?;
-        Ok(was_held)
+        Ok(release(self, workspace).await?.0)
     }
 
     /// Deletes a workspace with everything in it, and the users who belong to no other. Its forms,
@@ -257,16 +248,12 @@ impl Operator {
             let queues = subscriptions.into_iter().map(|one| one.queue);
             return Err(Reason::Subscribed(queues.collect()).into());
         }
-        let closed = self
-            .database
-            .query_opt(&CLOSE_WORKSPACE, &[&workspace, &name])
-            .await?;
-        closed.ok_or(Reason::NotFound("workspace of this name"))?;
+        if close_workspace(self, workspace, name).await? == 0 {
+            return Err(Reason::NotFound("workspace of this name").into());
+        }
         let mut deleted = 0;
         loop {
-            let (rows,): (i64,) = self
-                .fetch_one(&EMPTY_WORKSPACE, &[&workspace, &PIECE])
-                .await?;
+            let (rows,) = empty_workspace(self, workspace, PIECE).await?;
             // At last it deletes the workspace itself, and then finds nothing.
             if rows == 0 {
                 return Ok(deleted);
@@ -283,11 +270,10 @@ impl Operator {
         let Some(workspace) = workspace.into() else {
             return Ok(());
         };
-        let found = self
-            .database
-            .query_opt(&WORKSPACE_EXISTS, &[&workspace])
-            .await?;
-        found.map(drop).ok_or(Reason::NotFound("workspace").into())
+        match workspace_exists(self, workspace).await? {
+            (true,) => Ok(()),
+            (false,) => Err(Reason::NotFound("workspace").into()),
+        }
     }
 }
 

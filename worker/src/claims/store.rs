@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use letterbox_common::ids::{DeliveryId, WebhookId, WorkspaceId};
+use letterbox_common::ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, statements};
 use uuid::Uuid;
 
@@ -12,7 +12,10 @@ use crate::{runs::NewRun, signals::Signal};
 statements! {
     /// The positions of deliveries that are neither claimed under their ids nor stored as signals
     /// already, or whose memory is not that of their webhook.
-    UNCLAIMED_DELIVERIES = unclaimed_deliveries "
+    fn unclaimed_deliveries(
+        workspaces: &[WorkspaceId], key_highs: &[Uuid], key_lows: &[Uuid],
+        deliveries: &[DeliveryId], webhooks: &[WebhookId], memories: &[Option<WebhookId>],
+    ) -> Vec<(i64,)> = "
 SELECT wanted.place
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, key_high, key_low, id, webhook_id, memory_id, place)
@@ -29,7 +32,9 @@ WHERE wanted.memory_id IS DISTINCT FROM CASE WHEN wanted.memory_id IS NOT NULL T
     /// The positions of submissions that are neither claimed for their releases nor recorded as
     /// runs already. A claim is found by the id alone: all of a workspace are too many to look
     /// through.
-    UNCLAIMED_SUBMISSIONS = unclaimed_submissions "
+    fn unclaimed_submissions(
+        workspaces: &[WorkspaceId], submissions: &[RunId], releases: &[ReleaseId],
+    ) -> Vec<(i64,)> = "
 SELECT wanted.place
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, id, release_id, place)
@@ -62,20 +67,16 @@ impl Claimed for Signal {
         let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
         let webhooks = signals.iter().map(|one| one.webhooks());
         let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
-        let rows = database
-            .query(
-                &UNCLAIMED_DELIVERIES,
-                &[
-                    /* $1 workspace_id */ &workspaces,
-                    /* $2 key_high */ &highs,
-                    /* $3 key_low */ &lows,
-                    /* $4 delivery_id */ &ids,
-                    /* $5 webhook_id */ &webhooks,
-                    /* $6 memory_id */ &memories,
-                ],
-            )
-            .await?;
-        rows.iter().map(place).collect()
+        let places = unclaimed_deliveries(
+            database,
+            &workspaces,
+            &highs,
+            &lows,
+            &ids,
+            &webhooks,
+            &memories,
+        );
+        Ok(places.await?.into_iter().map(place).collect())
     }
 }
 
@@ -87,22 +88,12 @@ impl Claimed for NewRun {
         let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
         let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
         let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
-        let rows = database
-            .query(
-                &UNCLAIMED_SUBMISSIONS,
-                &[
-                    /* $1 workspace_id */ &workspaces,
-                    /* $2 submission_id */ &ids,
-                    /* $3 release_id */ &releases,
-                ],
-            )
-            .await?;
-        rows.iter().map(place).collect()
+        let places = unclaimed_submissions(database, &workspaces, &ids, &releases).await?;
+        Ok(places.into_iter().map(place).collect())
     }
 }
 
 /// The position in the batch, counted from 0; SQL counts from 1.
-fn place(row: &tokio_postgres::Row) -> Result<usize, DatabaseError> {
-    let place: i64 = row.try_get("place")?;
-    Ok(place as usize - 1)
+fn place((place,): (i64,)) -> usize {
+    place as usize - 1
 }

@@ -211,7 +211,8 @@ impl BatchConsumer<'_> {
     /// takes no writes, returns say nothing either.
     async fn workers_died(&self) -> bool {
         let dead = store::count_dead_workers(&self.0.recorder.database).await;
-        dead.unwrap_or(0) >= GIVEN_UP_AT - LAST_TRIES_FROM && self.0.database_answers().await
+        dead.map_or(0, |(dead,)| dead) >= GIVEN_UP_AT - LAST_TRIES_FROM
+            && self.0.database_answers().await
     }
 }
 

@@ -104,8 +104,8 @@ impl Consumer {
         tokio::time::sleep(pause).await;
         loop {
             // The database crate logs the failure.
-            match store::count_queues(&self.recorder.database).await {
-                Ok(queues) => return queues,
+            match store::count_work_queues(&self.recorder.database).await {
+                Ok((queues,)) => return u16::try_from(queues).unwrap_or(1),
                 Err(_) => tokio::time::sleep(DECLARE_EVERY).await,
             }
         }

@@ -50,7 +50,10 @@ impl Executor {
         }
         if !absent.is_empty() {
             let ids: Vec<&str> = absent.iter().map(|(id, _)| *id).collect();
-            let read = || load::answers(&self.database, run.turn, &ids);
+            let read = || {
+                let turn = run.turn;
+                load::answers_of_actions(&self.database, turn.workspace, turn.run, &ids)
+            };
             let mut read: HashMap<_, _> = self.persist(read).await?.into_iter().collect();
             for (id, status) in absent {
                 let sealed = read.remove(id);

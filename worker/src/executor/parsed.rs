@@ -55,7 +55,8 @@ impl Parsed {
         if let Some((known, _)) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));
         }
-        let (texts, language) = load::release(&self.database, workspace, workflow, release).await?;
+        let stored = load::release_texts(&self.database, workspace, workflow, release).await?;
+        let (texts, language) = (stored.texts, stored.language);
         if language > LANGUAGE {
             let reason = format!(
                 "the release was checked by version {language} of the language, and this worker \
@@ -95,7 +96,7 @@ impl Parsed {
         if let Some((known, _)) = self.policies.get(&key) {
             return Ok(known);
         }
-        let text = load::policy(&self.database, workspace, version).await?;
+        let (text,) = load::policy_text(&self.database, workspace, version).await?;
         let parsed = Policy::parse(&text).map(Arc::new);
         let parsed = parsed.map_err(|error| format!("the policy can't be read: {error}"));
         self.policies

@@ -284,7 +284,7 @@ impl Sending<'_> {
         }
         let (workspace, used) = (self.run.turn.workspace, &account.credential_sealed);
         let refuse = || refuse_token(&executor.database, workspace, account.id, used, is_again);
-        executor.persist(refuse).await
+        Ok(executor.persist(refuse).await?.0)
     }
 
     /// Judges what came back.

@@ -117,7 +117,7 @@ impl Grants {
         };
         metrics::TOKENS.add([outcome], 1);
         if let Err(error) = &exchanged {
-            tracing::warn!(account_id = %due.account(), %error, outcome,
+            tracing::warn!(account_id = %due.account_id, %error, outcome,
                 "an account got no token");
         }
         let mut pauses = outcome::pauses();
@@ -133,13 +133,33 @@ impl Grants {
         due: &Due,
         exchanged: &Result<Kept, NoToken>,
     ) -> Result<(), DatabaseError> {
+        let (database, workspace, account) = (&self.database, due.workspace_id, due.account_id);
         match exchanged {
-            Ok(kept) => store::keep_token(&self.database, due, kept).await,
+            Ok(kept) => {
+                // The token has lasted a while already, if its exchange or the database was slow.
+                let left = |at: Instant| at.saturating_duration_since(Instant::now());
+                let keeping = store::keep_token(
+                    database,
+                    workspace,
+                    account,
+                    due.revision,
+                    due.grant_sealed.as_deref(),
+                    &kept.token,
+                    kept.grant.as_deref(),
+                    kept.is_spent,
+                    kept.renew_at.map(|at| left(at).as_secs_f64()),
+                );
+                keeping.await
+            }
             Err(error) => {
                 let is_final = !matches!(error, NoToken::Failed(_));
                 let is_spent = matches!(error, NoToken::Spent(_));
                 let why = error.to_string();
-                store::keep_failure(&self.database, due, &why, is_final, is_spent).await
+                let revision = due.revision;
+                store::keep_failure(
+                    database, workspace, account, revision, &why, is_final, is_spent,
+                )
+                .await
             }
         }
     }

@@ -105,9 +105,9 @@ impl Mover {
             let mut told: Option<Instant> = None;
             loop {
                 // The database crate logs failures.
-                let is_oldest = waiting::is_oldest(&self.database, worker).await;
-                let mut has_work = matches!(is_oldest, Ok(true));
-                if let Ok(false) = is_oldest {
+                let is_oldest = waiting::is_oldest_worker(&self.database, worker).await;
+                let mut has_work = matches!(is_oldest, Ok((true,)));
+                if let Ok((false,)) = is_oldest {
                     tell(&Size::default());
                 }
                 while has_work {
@@ -127,7 +127,7 @@ impl Mover {
 
     /// Sets the gauges.
     async fn tell(&self) {
-        if let Ok(size) = store::size(&self.database).await {
+        if let Ok(size) = store::memory_size(&self.database).await {
             tell(&size);
         }
     }
@@ -145,12 +145,12 @@ impl Mover {
     }
 
     async fn next_step(&mut self) -> Result<bool, DatabaseError> {
-        let segments = store::segments(&self.database).await?;
+        let segments = store::memory_segments(&self.database).await?;
         let of = |state| segments.iter().filter(move |one| one.state == state);
         if self.empty(of(Copied).chain(of(Retired))).await? {
             return Ok(true);
         }
-        let halves = store::halves(&self.database).await?;
+        let halves = store::claim_halves(&self.database).await?;
         for copying in of(Copying) {
             let source = halves.iter().find(|one| Some(one.source) == copying.source);
             if let Some(source) = source {
@@ -223,7 +223,8 @@ impl Mover {
                 claims.are_older(kept)
                     && store::begin(&self.database, Some(claims.source), &[]).await?
             } else {
-                self.are_many(claims) && store::change_halves(&self.database, claims.source).await?
+                let source = claims.source.as_str();
+                self.are_many(claims) && store::change_halves(&self.database, source).await?.0
             };
             if has_begun {
                 return Ok(true);

@@ -5,29 +5,29 @@ use std::time::Duration;
 
 use letterbox_common::states::{MovedClaims, SegmentState};
 use letterbox_database::{Database, DatabaseError, FromRow, statements};
-use tokio_postgres::types::ToSql;
+use uuid::Uuid;
 
 use super::segment::{Input, Place, Row};
 
 statements! {
     /// The segments of the memory.
-    SEGMENTS = memory_segments "
+    pub(super) fn memory_segments() -> Vec<Segment> = "
 SELECT segment, state, source, merged_into, next_workspace, next_key, keys,
        version
 FROM memory_segments ORDER BY segment";
 
     /// What is remembered, and about how many claims there are.
-    MEMORY_SIZE = memory_size "
+    pub(super) fn memory_size() -> Size = "
 SELECT keys, segments, bytes, deliveries, submissions FROM memory_size";
 
     /// The halves of the claims; first those that were filled for longest.
-    HALVES = claim_halves "
+    pub(super) fn claim_halves() -> Vec<Halves> = "
 SELECT source, claims, carried, has_other, seconds FROM claim_sizes
 ORDER BY seconds DESC";
 
     /// The claims of deliveries that follow a key in the half that is not filled, and whether they
     /// are stored as signals. What was stored once counts for ever.
-    READ_DELIVERIES = read_delivery_claims "
+    fn read_delivery_claims(workspace: Uuid, key: Uuid, most: i64) -> Vec<ReadClaim> = "
 SELECT d.workspace_id, d.key_high,
        (SELECT true FROM signals s
         WHERE s.workspace_id = d.workspace_id AND s.signal_id = d.delivery_id) IS TRUE
@@ -38,7 +38,7 @@ WHERE d.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'deliveries')
 ORDER BY d.workspace_id, d.key_high LIMIT $3";
 
     /// The same for submissions, by their runs.
-    READ_SUBMISSIONS = read_submission_claims "
+    fn read_submission_claims(workspace: Uuid, key: Uuid, most: i64) -> Vec<ReadClaim> = "
 SELECT c.workspace_id, c.key_high,
        (SELECT true FROM runs r
         WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id) IS TRUE
@@ -50,11 +50,12 @@ WHERE c.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'submissions'
   AND (c.workspace_id, c.key_high) > ($1, $2)
 ORDER BY c.workspace_id, c.key_high LIMIT $3";
 
-    /// From now on, claims are made in the other half.
-    CHANGE_HALVES = change_halves "SELECT change_halves($1) AS is_done";
+    /// From now on, claims are made in the other half. `false` if that is not empty, or if this is
+    /// to be tried again.
+    pub(super) fn change_halves(source: &str) -> (bool,) = "SELECT change_halves($1) AS is_done";
 
     /// Rows of a segment: the last one before a key, and those that follow.
-    READ_ROWS = read_memory "
+    fn read_memory(segment: i16, workspace: Uuid, key: Uuid, most: i64) -> Vec<ReadRow> = "
 (SELECT true AS is_before, m.workspace_id, m.keys FROM memory m
  WHERE m.segment = $1 AND (m.workspace_id, m.first_key) < ($2, $3)
  ORDER BY m.workspace_id DESC, m.first_key DESC LIMIT 1)
@@ -63,18 +64,25 @@ UNION ALL
  WHERE m.segment = $1 AND (m.workspace_id, m.first_key) >= ($2, $3)
  ORDER BY m.workspace_id, m.first_key LIMIT $4)";
 
-    /// Takes an empty segment to move claims into, or to merge others into.
-    BEGIN_SEGMENT = begin_segment "SELECT begin_segment($1, $2) AS segment";
+    /// Takes an empty segment, if there is one, to move claims into, or to merge others into.
+    fn begin_segment(moved: Option<&str>, merged: &[i16]) -> (Option<i16>,) = "
+SELECT begin_segment($1, $2) AS segment";
 
     /// Writes the rows that follow, carries claims over, and says where to go on.
-    EXTEND_SEGMENT = extend_segment "
+    fn extend_segment(
+        segment: i16, read_version: i64, workspaces: &[Uuid], first_keys: &[Uuid],
+        filters: &[Vec<u8>], lists: &[Vec<u8>], carried_workspaces: &[Uuid], carried_keys: &[Uuid],
+        to_workspace: Option<Uuid>, to_key: Option<Uuid>,
+    ) = "
 SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS is_done";
 
     /// Empties the half that was copied into a segment.
-    EMPTY_HALF = empty_half "SELECT empty_half($1, $2) AS is_done";
+    fn empty_half(segment: i16, after_seconds: f64) -> (bool,) = "
+SELECT empty_half($1, $2) AS is_done";
 
     /// Empties a segment that was replaced.
-    EMPTY_SEGMENT = empty_segment "SELECT empty_segment($1, $2) AS is_done";
+    fn empty_segment(segment: i16, after_seconds: f64) -> (bool,) = "
+SELECT empty_segment($1, $2) AS is_done";
 }
 
 /// A segment, as `memory_segments` describes it.
@@ -84,8 +92,8 @@ pub(super) struct Segment {
     pub(super) state: SegmentState,
     pub(super) source: Option<MovedClaims>,
     pub(super) merged_into: Option<i16>,
-    next_workspace: Option<uuid::Uuid>,
-    next_key: Option<uuid::Uuid>,
+    next_workspace: Option<Uuid>,
+    next_key: Option<Uuid>,
     keys: i64,
     version: i64,
 }
@@ -103,11 +111,6 @@ impl Segment {
     pub(super) fn keys(&self) -> u64 {
         self.keys.unsigned_abs()
     }
-}
-
-/// The segments.
-pub(super) async fn segments(database: &Database) -> Result<Vec<Segment>, DatabaseError> {
-    database.fetch_all(&SEGMENTS, &[]).await
 }
 
 /// The halves of the claims of one kind.
@@ -130,21 +133,6 @@ impl Halves {
     }
 }
 
-/// The halves of the claims of each kind; first those that were filled for longest.
-pub(super) async fn halves(database: &Database) -> Result<Vec<Halves>, DatabaseError> {
-    database.fetch_all(&HALVES, &[]).await
-}
-
-/// From now on, claims are made in the other half. Returns `false` if that is not empty, or if this
-/// is to be tried again.
-pub(super) async fn change_halves(
-    database: &Database,
-    source: MovedClaims,
-) -> Result<bool, DatabaseError> {
-    let source = source.as_str();
-    is_done(&database.query_one(&CHANGE_HALVES, &[&source]).await?)
-}
-
 /// About how many claims there are.
 #[derive(Default, FromRow)]
 pub(super) struct Claims {
@@ -163,9 +151,20 @@ pub(super) struct Size {
     pub(super) claims: Claims,
 }
 
-/// What the memory holds.
-pub(super) async fn size(database: &Database) -> Result<Size, DatabaseError> {
-    database.fetch_one(&MEMORY_SIZE, &[]).await
+/// A claim of the half that is to be moved.
+#[derive(FromRow)]
+struct ReadClaim {
+    workspace_id: Uuid,
+    key_high: Uuid,
+    is_stored: bool,
+}
+
+/// A row of a segment.
+#[derive(FromRow)]
+struct ReadRow {
+    is_before: bool,
+    workspace_id: Uuid,
+    keys: Vec<u8>,
 }
 
 /// Claims of the half that is to be moved.
@@ -184,21 +183,22 @@ pub(super) async fn read_claims(
     most: i64,
 ) -> Result<ReadClaims, DatabaseError> {
     let (workspace, key) = after;
-    let statement = match source {
-        MovedClaims::Deliveries => &READ_DELIVERIES,
-        MovedClaims::Submissions => &READ_SUBMISSIONS,
+    let claims = match source {
+        MovedClaims::Deliveries => read_delivery_claims(database, workspace, key, most).await?,
+        MovedClaims::Submissions => read_submission_claims(database, workspace, key, most).await?,
     };
-    let values: [&(dyn ToSql + Sync); 3] = [&workspace, &key, &most];
-    let rows = database.query(statement, &values).await?;
-    let (mut stored, mut others) = (Vec::with_capacity(rows.len()), vec![]);
-    let mut last = None;
-    for row in &rows {
-        let place = (row.try_get("workspace_id")?, row.try_get("key_high")?);
-        last = Some(place);
-        let is_stored = row.try_get("is_stored")?;
-        if is_stored { &mut stored } else { &mut others }.push(place);
+    let last = claims.last().map(|one| (one.workspace_id, one.key_high));
+    let is_end = claims.len() < most as usize;
+    let (mut stored, mut others) = (Vec::with_capacity(claims.len()), vec![]);
+    for claim in claims {
+        let place = (claim.workspace_id, claim.key_high);
+        if claim.is_stored {
+            &mut stored
+        } else {
+            &mut others
+        }
+        .push(place);
     }
-    let is_end = (rows.len() as i64) < most;
     stored.dedup();
     Ok(ReadClaims {
         stored,
@@ -215,19 +215,14 @@ pub(super) async fn read_rows(
     most: i64,
 ) -> Result<Input, DatabaseError> {
     let (workspace, key) = from;
-    let found = database
-        .query(&READ_ROWS, &[&segment, &workspace, &key, &most])
-        .await?;
-    let mut rows = Vec::with_capacity(found.len());
-    let mut following = 0;
-    for row in &found {
-        following += i64::from(!row.try_get::<_, bool>("is_before")?);
-        rows.push((row.try_get("workspace_id")?, row.try_get("keys")?));
-    }
+    let found = read_memory(database, segment, workspace, key, most).await?;
+    let following = found.iter().filter(|row| !row.is_before).count();
+    let rows = found.into_iter().map(|row| (row.workspace_id, row.keys));
+    let mut rows: Vec<_> = rows.collect();
     rows.sort();
     Ok(Input {
         rows,
-        is_complete: following < most,
+        is_complete: following < most as usize,
     })
 }
 
@@ -239,13 +234,8 @@ pub(super) async fn begin(
     merged: &[i16],
 ) -> Result<bool, DatabaseError> {
     let moved = moved.map(MovedClaims::as_str);
-    let begun = database
-        .query_one(
-            &BEGIN_SEGMENT,
-            &[/* $1 moved */ &moved, /* $2 merged */ &merged],
-        )
-        .await?;
-    Ok(begun.try_get::<_, Option<i16>>("segment")?.is_some())
+    let (segment,) = begin_segment(database, moved, merged).await?;
+    Ok(segment.is_some())
 }
 
 /// Writes rows into a segment, and carries claims over into the half that is filled, unless it was
@@ -267,24 +257,20 @@ pub(super) async fn extend(
     }
     let (carried_workspaces, carried_keys): (Vec<_>, Vec<_>) = carried.into_iter().unzip();
     let (next_workspace, next_key) = next.unzip();
-    database
-        .query_one(
-            &EXTEND_SEGMENT,
-            &[
-                /* $1 segment */ &segment.segment,
-                /* $2 read_version */ &segment.version,
-                /* $3 workspaces */ &workspaces,
-                /* $4 first_keys */ &first_keys,
-                /* $5 filters */ &filters,
-                /* $6 lists */ &lists,
-                /* $7 carried_workspaces */ &carried_workspaces,
-                /* $8 carried_keys */ &carried_keys,
-                /* $9 to_workspace */ &next_workspace,
-                /* $10 to_key */ &next_key,
-            ],
-        )
-        .await
-        .map(drop)
+    extend_segment(
+        database,
+        segment.segment,
+        segment.version,
+        &workspaces,
+        &first_keys,
+        &filters,
+        &lists,
+        &carried_workspaces,
+        &carried_keys,
+        next_workspace,
+        next_key,
+    )
+    .await
 }
 
 /// Empties the half whose claims were copied into a segment so long ago, or the segment if it was
@@ -294,14 +280,10 @@ pub(super) async fn empty(
     segment: &Segment,
     after: Duration,
 ) -> Result<bool, DatabaseError> {
-    let statement = match segment.state {
-        SegmentState::Copied => &EMPTY_HALF,
-        _ => &EMPTY_SEGMENT,
+    let seconds = after.as_secs_f64();
+    let (is_done,) = match segment.state {
+        SegmentState::Copied => empty_half(database, segment.segment, seconds).await?,
+        _ => empty_segment(database, segment.segment, seconds).await?,
     };
-    let values: [&(dyn ToSql + Sync); 2] = [&segment.segment, &after.as_secs_f64()];
-    is_done(&database.query_one(statement, &values).await?)
-}
-
-fn is_done(told: &tokio_postgres::Row) -> Result<bool, DatabaseError> {
-    Ok(told.try_get("is_done")?)
+    Ok(is_done)
 }

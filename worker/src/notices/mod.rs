@@ -71,7 +71,7 @@ impl Notices {
 
     async fn round(&self) -> Result<(), DatabaseError> {
         // Those that are written are sent, whatever keeps further ones from being written.
-        let written = store::write_letters(&self.database, self.gather).await;
+        let written = store::write_letters(&self.database, self.gather.as_secs_f64()).await;
         let letters = store::take_letters(&self.database, AT_ONCE).await?;
         // One that takes its time holds up none of the others.
         let sending = letters.iter().map(|letter| self.try_once(letter));
@@ -79,7 +79,7 @@ impl Notices {
             .await
             .into_iter()
             .collect::<Result<(), _>>()?;
-        written.map(drop)
+        written
     }
 
     async fn try_once(&self, letter: &Letter) -> Result<(), DatabaseError> {
@@ -92,7 +92,8 @@ impl Notices {
             tracing::warn!(workspace_id = %letter.workspace, letter_id = %letter.id, failure,
                 "a notice was not sent");
         }
-        store::end_letter(&self.database, letter, failure.as_deref()).await
+        let (workspace, id) = (letter.workspace, letter.id);
+        store::end_letter(&self.database, workspace, id, failure.as_deref()).await
     }
 
     async fn send(&self, letter: &Letter) -> Result<(), String> {
@@ -133,8 +134,9 @@ impl Notices {
                     401 => {
                         let (workspace, used) = (letter.workspace, &account.credential_sealed);
                         // The letter is tried again, with another token if there is one.
-                        let _ =
-                            refuse_token(&self.database, workspace, account.id, used, false).await;
+                        let refusing =
+                            refuse_token(&self.database, workspace, account.id, used, false);
+                        let _ = refusing.await;
                         Err("the account refused its credential".to_owned())
                     }
                     status => Err(format!("the account answered {status}")),
@@ -155,7 +157,8 @@ impl Notices {
         let Ok(token) = Token::generate() else {
             return Ok(false);
         };
-        let Some(asked) = store::answer_request(&self.database, &token).await? else {
+        let asked = store::answer_sign_in_request(&self.database, &token.hash()).await?;
+        let Some(asked) = asked else {
             return Ok(false);
         };
         if !asked.is_known {

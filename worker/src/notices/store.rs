@@ -1,29 +1,25 @@
 //! The statements of notices.
 
-use std::time::Duration;
-
-use letterbox_common::{
-    Token,
-    ids::{AccountId, UserId, WorkspaceId},
-};
-use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
+use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
+use letterbox_database::{FromRow, Row, RowError, statements};
 use uuid::Uuid;
 
 statements! {
     /// Makes letters of what happened longer ago than this, in seconds.
-    WRITE_LETTERS = write_letters "SELECT write_letters($1) AS written";
+    pub(super) fn write_letters(seconds: f64) = "SELECT write_letters($1) AS written";
 
     /// The letters that are due, each for one attempt.
-    TAKE_LETTERS = take_letters "
+    pub(super) fn take_letters(most: i32) -> Vec<Letter> = "
 SELECT workspace_id AS workspace, letter_id AS id, workspace_name, email, account_id, account_user,
     base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links
 FROM take_letters($1)";
 
     /// Notes what came of an attempt.
-    END_LETTER = end_letter "SELECT end_letter($1, $2, $3)";
+    pub(super) fn end_letter(workspace: WorkspaceId, letter: Uuid, failure: Option<&str>) = "
+SELECT end_letter($1, $2, $3)";
 
     /// Takes a request for a link to sign in, and makes the link.
-    ANSWER_REQUEST = answer_sign_in_request "
+    pub(super) fn answer_sign_in_request(token_sha256: &[u8]) -> Option<Asked> = "
 SELECT address, is_known FROM answer_sign_in_request($1)";
 }
 
@@ -68,22 +64,6 @@ pub(super) struct Asked {
     pub(super) is_known: bool,
 }
 
-pub(super) async fn write_letters(
-    database: &Database,
-    gather: Duration,
-) -> Result<(), DatabaseError> {
-    let seconds = gather.as_secs_f64();
-    database.execute(&WRITE_LETTERS, &[&seconds]).await?;
-    Ok(())
-}
-
-pub(super) async fn take_letters(
-    database: &Database,
-    most: i32,
-) -> Result<Vec<Letter>, DatabaseError> {
-    database.fetch_all(&TAKE_LETTERS, &[&most]).await
-}
-
 fn by(row: &Row) -> Result<By, RowError> {
     let (email, account): (Option<String>, Option<AccountId>) =
         (row.try_get("email")?, row.try_get("account_id")?);
@@ -98,28 +78,4 @@ fn by(row: &Row) -> Result<By, RowError> {
         }),
         (None, None) => By::Nothing,
     })
-}
-
-pub(super) async fn end_letter(
-    database: &Database,
-    letter: &Letter,
-    failure: Option<&str>,
-) -> Result<(), DatabaseError> {
-    let parameters = &[
-        /* $1 workspace_id */ &letter.workspace as _,
-        /* $2 letter_id */ &letter.id as _,
-        /* $3 failure */ &failure as _,
-    ];
-    database.execute(&END_LETTER, parameters).await?;
-    Ok(())
-}
-
-pub(super) async fn answer_request(
-    database: &Database,
-    token: &Token,
-) -> Result<Option<Asked>, DatabaseError> {
-    let hash = token.hash();
-    database
-        .fetch_optional(&ANSWER_REQUEST, &[&hash.as_slice()])
-        .await
 }

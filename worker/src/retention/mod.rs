@@ -74,8 +74,8 @@ impl Retention {
         for (what, days) in self.limits() {
             let mut piece = PIECE;
             loop {
-                match store::forget(database, what, days, piece).await {
-                    Ok(0) => break,
+                match store::forget(database, what.as_str(), days, piece).await {
+                    Ok((0,)) => break,
                     Ok(_) => {}
                     // The piece may have exceeded the time limit: retry with a smaller one.
                     Err(_) if piece > 1 => piece /= 2,

@@ -12,7 +12,7 @@ use letterbox_common::{
     form::lookup_ids,
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
 };
-use letterbox_database::{DatabaseError, Transaction, Work, statements};
+use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 
 use super::NewRun;
 use crate::{metrics, recorder::Recorder};
@@ -20,7 +20,7 @@ use crate::{metrics, recorder::Recorder};
 statements! {
     /// Locks the usage of this month, creating missing rows. Returns the workspaces whose runs can
     /// be found by what was submitted: that is not changed while the usage is locked.
-    LOCK_USAGE = lock_usage "
+    fn lock_usage(tenants: &[WorkspaceId]) -> Vec<(WorkspaceId,)> = "
 WITH locked AS (
     INSERT INTO run_usage (workspace_id, month)
     SELECT workspace_id, date_trunc('month', now() AT TIME ZONE 'UTC')
@@ -35,7 +35,12 @@ SELECT w.workspace_id FROM locked JOIN workspaces w USING (workspace_id) WHERE w
     /// keep no input. $10 are the lookup ids of submitted values, for each run as the server writes
     /// an array. A submission to a workflow that doesn't exist breaks a constraint instead of
     /// vanishing in a join.
-    INSERT_RUNS = insert_runs "
+    fn insert_runs(
+        workspaces: &[WorkspaceId], runs: &[RunId], workflows: &[WorkflowId],
+        releases: &[ReleaseId], received: &[Timestamp], requests: &[Option<&str>],
+        traces: &[Option<&str>], inputs: &[&[u8]], max_daily_bytes: i64,
+        found_by: &[Option<String>],
+    ) -> Vec<Inserted> = "
 WITH new AS (
     SELECT n.workspace_id, n.run_id, n.workflow_id, n.release_id, n.input, n.received_at,
            n.request_id, n.traceparent,
@@ -155,6 +160,18 @@ struct RecordRuns<'a> {
     max_daily_bytes: i64,
 }
 
+/// The new runs of a workspace.
+#[derive(FromRow)]
+struct Inserted {
+    workspace_id: WorkspaceId,
+    #[row(with = i64::unsigned_abs)]
+    queued: u64,
+    #[row(with = i64::unsigned_abs)]
+    refused: u64,
+    #[row(with = i64::unsigned_abs)]
+    bytes: u64,
+}
+
 /// The new runs of a batch, by outcome.
 #[derive(Default)]
 struct Counts {
@@ -212,34 +229,26 @@ impl Work for RecordRuns<'_> {
     type Output = Counts;
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Counts>, DatabaseError> {
-        let searchable = transaction.query(&LOCK_USAGE, &[&self.tenants]).await?;
-        let searchable = searchable.iter().map(|row| row.try_get("workspace_id"));
-        let values = self.values(&searchable.collect::<Result<_, _>>()?);
-        let inserted = transaction
-            .query(
-                &INSERT_RUNS,
-                &[
-                    /* $1 workspace_id */ &self.workspaces,
-                    /* $2 run_id */ &self.runs,
-                    /* $3 workflow_id */ &self.workflows,
-                    /* $4 release_id */ &self.releases,
-                    /* $5 received_at */ &self.received,
-                    /* $6 request_id */ &self.requests,
-                    /* $7 traceparent */ &self.traces,
-                    /* $8 input */ &self.inputs,
-                    /* $9 max_daily_bytes */ &self.max_daily_bytes,
-                    /* $10 found_by */ &values,
-                ],
-            )
-            .await?;
+        let searchable = lock_usage(transaction, &self.tenants).await?;
+        let values = self.values(&searchable.into_iter().map(|(id,)| id).collect());
+        let inserted = insert_runs(
+            transaction,
+            &self.workspaces,
+            &self.runs,
+            &self.workflows,
+            &self.releases,
+            &self.received,
+            &self.requests,
+            &self.traces,
+            &self.inputs,
+            self.max_daily_bytes,
+            &values,
+        );
         let mut counts = Counts::default();
-        for row in &inserted {
-            let (queued, refused): (i64, i64) = (row.try_get("queued")?, row.try_get("refused")?);
-            let bytes: i64 = row.try_get("bytes")?;
-            counts.queued += queued as u64;
-            counts.refused += refused as u64;
-            let workspace = row.try_get("workspace_id")?;
-            counts.bytes.push((workspace, bytes as u64));
+        for one in inserted.await? {
+            counts.queued += one.queued;
+            counts.refused += one.refused;
+            counts.bytes.push((one.workspace_id, one.bytes));
         }
         Ok(Some(counts))
     }

@@ -102,11 +102,12 @@ impl SpillRelay {
     /// Publishes a few messages. Returns `true` if there may be more that can be published now.
     async fn relay(&self, suspects: &mut Suspects) -> Result<bool, DatabaseError> {
         let probed = suspects.probed();
+        let lease = LEASE.as_secs_f64();
         let taken = match &probed {
-            Some(key) => store::take(&self.database, 1, LEASE, (&[key], true)).await?,
+            Some(key) => store::take_spilled(&self.database, 1, lease, &[key], true).await?,
             None => {
                 let suspects: Vec<&str> = suspects.due.keys().map(String::as_str).collect();
-                store::take(&self.database, PAGE, LEASE, (&suspects, false)).await?
+                store::take_spilled(&self.database, PAGE, lease, &suspects, false).await?
             }
         };
         if let (Some(key), true) = (&probed, taken.is_empty()) {
@@ -123,10 +124,10 @@ impl SpillRelay {
             }
         }
         if !confirmed.is_empty() {
-            store::close(&self.database, &confirmed).await?;
+            store::close_spilled(&self.database, &confirmed).await?;
         }
         if !failed.is_empty() {
-            store::put_off(&self.database, &failed, PUT_OFF).await?;
+            store::put_off_spilled(&self.database, &failed, PUT_OFF.as_secs_f64()).await?;
         }
         Ok(!taken.is_empty() || probed.is_some())
     }

@@ -48,7 +48,7 @@ impl StoredBytes {
             }
             if round.is_multiple_of(SWEEP_EVERY) {
                 // The database crate logs the failure; the next sweep tries again.
-                let _ = store::sweep(&database).await;
+                let _ = store::sweep_stored_bytes(&database).await;
             }
         }
     }

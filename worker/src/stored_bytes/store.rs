@@ -7,7 +7,9 @@ use super::ByteCounts;
 
 statements! {
     /// Adds to today's counts of the workspaces that are there.
-    NOTE_STORED_BYTES = note_stored_bytes "
+    fn note_stored_bytes(
+        workspaces: &[WorkspaceId], webhooks: &[Option<WebhookId>], bytes: &[i64],
+    ) = "
 INSERT INTO stored_bytes AS s (workspace_id, day, webhook_id, bytes)
 SELECT workspace_id, (now() AT TIME ZONE 'UTC')::date, webhook_id, bytes
 FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS new (workspace_id, webhook_id, bytes)
@@ -16,7 +18,7 @@ ORDER BY workspace_id, webhook_id NULLS FIRST
 ON CONFLICT (workspace_id, day, webhook_id) DO UPDATE SET bytes = s.bytes + EXCLUDED.bytes";
 
     /// Deletes counts older than a week.
-    SWEEP_STORED_BYTES = sweep_stored_bytes "
+    pub(super) fn sweep_stored_bytes() = "
 DELETE FROM stored_bytes WHERE day < (now() AT TIME ZONE 'UTC')::date - 7";
 }
 
@@ -31,20 +33,5 @@ pub(super) async fn note(database: &Database, counts: &ByteCounts) -> Result<(),
         .values()
         .map(|bytes| i64::try_from(*bytes).unwrap_or(i64::MAX))
         .collect();
-    database
-        .execute(
-            &NOTE_STORED_BYTES,
-            &[
-                /* $1 workspace_id */ &workspaces,
-                /* $2 webhook_id */ &webhooks,
-                /* $3 bytes */ &bytes,
-            ],
-        )
-        .await?;
-    Ok(())
-}
-
-/// Deletes counts older than a week.
-pub(super) async fn sweep(database: &Database) -> Result<(), DatabaseError> {
-    database.execute(&SWEEP_STORED_BYTES, &[]).await.map(drop)
+    note_stored_bytes(database, &workspaces, &webhooks, &bytes).await
 }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::store::{Cursor, Leased, Next, Wanted};
-pub(crate) use self::store::{STATEMENTS, lags};
+pub(crate) use self::store::{STATEMENTS, subscription_lags};
 use crate::metrics;
 
 /// How often the worker looks for subscriptions that have something to publish.
@@ -79,7 +79,10 @@ impl Session for Subscriptions {
                 _ = look.tick(), if may_take => {
                     let free = (AT_ONCE - publishing.len()) as i64;
                     // The database crate logs the failure.
-                    let leased = store::take(&self.database, self.worker, free, LEASE).await;
+                    let seconds = LEASE.as_secs_f64();
+                    let taking =
+                        store::take_subscriptions(&self.database, self.worker, free, seconds);
+                    let leased = taking.await;
                     for leased in leased.unwrap_or_default() {
                         publishing.push(self.serve(connection, leased, stop));
                     }
@@ -125,7 +128,10 @@ impl Subscriptions {
             );
             told
         });
-        let _ = store::release(&self.database, &leased, told.as_deref()).await;
+        let (workspace, id) = (leased.workspace, leased.id);
+        let told = told.as_deref();
+        let releasing = store::release_subscription(&self.database, workspace, id, leased.by, told);
+        let _ = releasing.await;
         failure == Some(NotPublished::Silent)
     }
 
@@ -138,7 +144,10 @@ impl Subscriptions {
     ) -> Result<Option<NotPublished>, DatabaseError> {
         let (mut most, began) = (FIRST_BATCH, Instant::now());
         while !stop.is_cancelled() && began.elapsed() < TURN {
-            let batch = store::read(&self.database, &leased, most, MAX_BATCH_BYTES).await?;
+            let (database, workspace, id) = (&self.database, leased.workspace, leased.id);
+            let reading =
+                store::read_subscription(database, workspace, id, leased.by, most, MAX_BATCH_BYTES);
+            let batch = reading.await?;
             if batch.is_empty() {
                 break;
             }
@@ -149,9 +158,19 @@ impl Subscriptions {
             let Published { confirmed, failure } = channel.publish(&messages).await;
             metrics::SIGNALS_PUBLISHED.increment(confirmed as u64);
             if let Some(to) = reached(&batch, confirmed) {
-                let published = confirmed as i64;
-                let moving = store::move_cursor(&self.database, &leased, to, published, LEASE);
-                if !moving.await? {
+                let moving = store::move_cursor(
+                    database,
+                    workspace,
+                    id,
+                    leased.by,
+                    leased.cursor.position,
+                    leased.cursor.signal,
+                    to.position,
+                    to.signal,
+                    confirmed as i64,
+                    LEASE.as_secs_f64(),
+                );
+                if moving.await? == 0 {
                     // Another worker goes on, or an operator has set the cursor.
                     return Ok(None);
                 }

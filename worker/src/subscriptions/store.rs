@@ -1,20 +1,18 @@
 //! The statements over subscriptions.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
     states::SignalKind,
     webhook::KeptHeaders,
 };
-use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
+use letterbox_database::{FromRow, Row, RowError, statements};
 use uuid::Uuid;
 
 statements! {
     /// Leases subscriptions that have something to publish, and that no worker has, for $3 seconds.
     /// What was set further ahead than it can be is from before the clock was set back.
-    TAKE_SUBSCRIPTIONS = take_subscriptions "
+    pub(super) fn take_subscriptions(worker: Uuid, most: i64, seconds: f64) -> Vec<Leased> = "
 WITH due AS (
     SELECT s.workspace_id, s.subscription_id FROM subscriptions s
     WHERE s.paused_at IS NULL
@@ -31,8 +29,10 @@ FROM due WHERE s.workspace_id = due.workspace_id AND s.subscription_id = due.sub
 RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.queue, s.position,
     s.signal_id AS signal, s.leased_by AS by";
 
-    /// The next signals of a subscription, at most $4, and no more after $5 bytes.
-    READ_SUBSCRIPTION = read_subscription "
+    /// The next signals of a subscription; nothing if another worker has the lease.
+    pub(super) fn read_subscription(
+        workspace: WorkspaceId, subscription: Uuid, worker: Uuid, most: i32, most_bytes: i64,
+    ) -> Vec<Next> = "
 SELECT position, signal_id AS signal, is_wanted, webhook_id AS webhook, webhook_name, kind,
     generic_reason, entity, source_tool, amount_value, amount_currency, event_id, request_id,
     received_at, stored_at, headers, body
@@ -40,7 +40,11 @@ FROM read_subscription($1, $2, $3, $4, $5)";
 
     /// Moves a cursor from where it was read, and keeps the lease for $9 seconds; no row if another
     /// worker has moved it, or an operator.
-    MOVE_CURSOR = move_cursor "
+    pub(super) fn move_cursor(
+        workspace: WorkspaceId, subscription: Uuid, worker: Uuid, from_position: i64,
+        from_signal: DeliveryId, to_position: i64, to_signal: DeliveryId, published: i64,
+        seconds: f64,
+    ) -> u64 = "
 UPDATE subscriptions SET position = $6, signal_id = $7, published = published + $8,
     leased_until = clock_timestamp() + $9::float8 * interval '1 second', failure = NULL,
     failing_since = NULL
@@ -49,7 +53,9 @@ WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3
 
     /// Gives a subscription back. What failed is tried again after a second, or a quarter of the
     /// time for which it has failed, at most 30 seconds.
-    RELEASE_SUBSCRIPTION = release_subscription "
+    pub(super) fn release_subscription(
+        workspace: WorkspaceId, subscription: Uuid, worker: Uuid, failure: Option<&str>,
+    ) = "
 UPDATE subscriptions SET leased_by = NULL, leased_until = NULL, failure = $4,
     failing_since = CASE WHEN $4::text IS NOT NULL
         THEN coalesce(failing_since, clock_timestamp()) END,
@@ -59,7 +65,7 @@ UPDATE subscriptions SET leased_by = NULL, leased_until = NULL, failure = $4,
 WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3";
 
     /// How far behind the subscriptions are that go on.
-    SUBSCRIPTION_LAGS = subscription_lags "
+    pub(crate) fn subscription_lags() -> Vec<Lag> = "
 SELECT queue, signals, seconds FROM subscription_lags WHERE paused_at IS NULL
 ORDER BY seconds DESC LIMIT 1000";
 }
@@ -80,7 +86,7 @@ pub(super) struct Leased {
     #[row(flatten)]
     pub(super) cursor: Cursor,
     /// The worker.
-    by: Uuid,
+    pub(super) by: Uuid,
 }
 
 /// The next signal of a subscription.
@@ -144,84 +150,4 @@ pub(crate) struct Lag {
     pub(crate) signals: i64,
     /// How long ago the first of them was stored.
     pub(crate) seconds: f64,
-}
-
-/// Leases at most `most` subscriptions that have something to publish.
-pub(super) async fn take(
-    database: &Database,
-    worker: Uuid,
-    most: i64,
-    lease: Duration,
-) -> Result<Vec<Leased>, DatabaseError> {
-    let lease = lease.as_secs_f64();
-    database
-        .fetch_all(&TAKE_SUBSCRIPTIONS, &[&worker, &most, &lease])
-        .await
-}
-
-/// Reads on from the cursor; nothing if another worker has the lease.
-pub(super) async fn read(
-    database: &Database,
-    leased: &Leased,
-    most: i32,
-    most_bytes: i64,
-) -> Result<Vec<Next>, DatabaseError> {
-    let parameters = &[
-        /* $1 workspace_id */ &leased.workspace as _,
-        /* $2 subscription_id */ &leased.id as _,
-        /* $3 worker */ &leased.by as _,
-        /* $4 most */ &most as _,
-        /* $5 most_bytes */ &most_bytes as _,
-    ];
-    database.fetch_all(&READ_SUBSCRIPTION, parameters).await
-}
-
-/// Moves the cursor after so many were published; `false` if somebody else has moved it.
-///
-/// # Errors
-/// When the database did not answer: then it may have moved.
-pub(super) async fn move_cursor(
-    database: &Database,
-    leased: &Leased,
-    to: Cursor,
-    published: i64,
-    lease: Duration,
-) -> Result<bool, DatabaseError> {
-    let lease = lease.as_secs_f64();
-    let parameters = &[
-        /* $1 workspace_id */ &leased.workspace as _,
-        /* $2 subscription_id */ &leased.id as _,
-        /* $3 worker */ &leased.by as _,
-        /* $4 from position */ &leased.cursor.position as _,
-        /* $5 from signal_id */ &leased.cursor.signal as _,
-        /* $6 position */ &to.position as _,
-        /* $7 signal_id */ &to.signal as _,
-        /* $8 published */ &published as _,
-        /* $9 lease */ &lease as _,
-    ];
-    Ok(database.execute(&MOVE_CURSOR, parameters).await? > 0)
-}
-
-/// Gives the lease back, with what has failed.
-///
-/// # Errors
-/// When the database did not answer: then the lease ends by itself.
-pub(super) async fn release(
-    database: &Database,
-    leased: &Leased,
-    failure: Option<&str>,
-) -> Result<(), DatabaseError> {
-    let parameters = &[
-        /* $1 workspace_id */ &leased.workspace as _,
-        /* $2 subscription_id */ &leased.id as _,
-        /* $3 worker */ &leased.by as _,
-        /* $4 failure */ &failure as _,
-    ];
-    database.execute(&RELEASE_SUBSCRIPTION, parameters).await?;
-    Ok(())
-}
-
-/// How far behind each subscription is that goes on.
-pub(crate) async fn lags(database: &Database) -> Result<Vec<Lag>, DatabaseError> {
-    database.fetch_all(&SUBSCRIPTION_LAGS, &[]).await
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::store::Backlog;
-pub(crate) use self::store::{STATEMENTS, is_oldest};
+pub(crate) use self::store::{STATEMENTS, is_oldest_worker};
 use crate::{consumer::InHand, metrics, subscriptions};
 
 /// How often the entries held by this worker are examined.
@@ -101,7 +101,7 @@ fn tell(waiting: &Backlog) {
 /// Reports how far behind subscriptions are; `told` are the queues that were reported last.
 async fn tell_lags(database: &Database, told: &mut HashSet<String>) {
     // The database crate logs the failure.
-    let Ok(lags) = subscriptions::lags(database).await else {
+    let Ok(lags) = subscriptions::subscription_lags(database).await else {
         return;
     };
     let mut gone = std::mem::take(told);

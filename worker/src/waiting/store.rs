@@ -2,19 +2,19 @@
 //! kept by an old snapshot still cost time, so only one worker runs them, and not often.
 
 use letterbox_common::states::ActiveState;
-use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, statements};
 use uuid::Uuid;
 
 statements! {
     /// Whether no other worker has been alive for longer: ids of workers sort by their start.
-    IS_OLDEST = is_oldest_worker "
+    pub(crate) fn is_oldest_worker(worker: Uuid) -> (bool,) = "
 SELECT NOT EXISTS (SELECT FROM workers
                    WHERE is_alive(seen_at, 15) AND worker_id < $1) AS is_oldest";
 
     /// How long the oldest run that no worker has taken has been due, in seconds; 0 if there is
     /// none. Examines the first ready run of each lane, and the first runs whose time has come.
     /// Runs of held workspaces are not late, nor are those whose account waits.
-    OLDEST_DUE_RUN = oldest_due_run "
+    fn oldest_due_run() -> (f64,) = "
 WITH unseen AS (
     SELECT workspace_id, account_id, due_at FROM active_runs
     WHERE (state = 'ready') IS FALSE AND state = 'scheduled' AND due_at <= now()
@@ -31,7 +31,7 @@ FROM due WHERE workspace_id NOT IN (SELECT h.workspace_id FROM held_workspaces h
       SELECT w.workspace_id, w.account_id FROM waiting_accounts w)";
 
     /// The number of pending approvals, and the age of the oldest in seconds.
-    PENDING_APPROVALS = oldest_approval "
+    fn oldest_approval() -> (i64, f64) = "
 SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMIT 10000) AS few)
            AS approvals,
        coalesce(extract(epoch FROM now() - (SELECT created_at FROM approvals
@@ -39,13 +39,21 @@ SELECT (SELECT count(*) FROM (SELECT FROM approvals WHERE state = 'pending' LIMI
 
     /// The number of runs that are not over, by state. Ordered as the indexes are, so that no plan
     /// reads those of one state to count those of another.
-    WAITING_RUNS = waiting_runs "
+    fn waiting_runs() -> WaitingRuns = "
 SELECT (SELECT count(*) FROM (SELECT FROM active_runs WHERE state = 'ready'
            ORDER BY workspace_id, account_id, due_at LIMIT 10000) AS few) AS ready,
        (SELECT count(*) FROM taken_runs) AS taken,
        (SELECT count(*) FROM (SELECT FROM active_runs
            WHERE (state = 'ready') IS FALSE AND state = 'scheduled'
            ORDER BY due_at LIMIT 10000) AS few) AS scheduled";
+}
+
+/// Runs that are not over, by state.
+#[derive(FromRow)]
+struct WaitingRuns {
+    ready: i64,
+    taken: i64,
+    scheduled: i64,
 }
 
 /// Waiting work.
@@ -72,31 +80,25 @@ impl Backlog {
     };
 }
 
-/// Whether this worker does what one worker is enough for.
-pub(crate) async fn is_oldest(database: &Database, worker: Uuid) -> Result<bool, DatabaseError> {
-    let row = database.query_one(&IS_OLDEST, &[&worker]).await?;
-    Ok(row.try_get("is_oldest")?)
-}
-
 /// Measures waiting work; `None` if another worker reports it.
 pub(super) async fn waiting(
     database: &Database,
     worker: Uuid,
 ) -> Result<Option<Backlog>, DatabaseError> {
-    if !is_oldest(database, worker).await? {
+    if !is_oldest_worker(database, worker).await?.0 {
         return Ok(None);
     }
-    let due = database.query_one(&OLDEST_DUE_RUN, &[]).await?;
-    let approvals = database.query_one(&PENDING_APPROVALS, &[]).await?;
-    let runs = database.query_one(&WAITING_RUNS, &[]).await?;
+    let (oldest_due_run,) = oldest_due_run(database).await?;
+    let (approvals, oldest_approval) = oldest_approval(database).await?;
+    let runs = waiting_runs(database).await?;
     Ok(Some(Backlog {
-        oldest_due_run: due.try_get("seconds")?,
-        oldest_approval: approvals.try_get("seconds")?,
-        approvals: approvals.try_get("approvals")?,
+        oldest_due_run,
+        oldest_approval,
+        approvals,
         runs: [
-            (ActiveState::Ready, runs.try_get("ready")?),
-            (ActiveState::Taken, runs.try_get("taken")?),
-            (ActiveState::Scheduled, runs.try_get("scheduled")?),
+            (ActiveState::Ready, runs.ready),
+            (ActiveState::Taken, runs.taken),
+            (ActiveState::Scheduled, runs.scheduled),
         ],
     }))
 }

@@ -15,7 +15,10 @@ statements! {
     /// For every request, in order: its live form, and when the limits that refuse it would let it
     /// pass. Only an open token counts; client and token are places of keys in $1. Rows are placed
     /// side by side instead of joined, because the gateway's sessions have no hash joins.
-    ADMIT = admit "
+    fn admit(
+        keys: &[Vec<u8>], limits: &[i32], clients: &[Option<i32>], tokens: &[Option<i32>],
+        tokens_sha256: &[Option<&[u8]>], closed_too: &[bool],
+    ) -> Vec<Admitted> = "
 WITH asked AS MATERIALIZED (
     SELECT asked.ordinal, asked.client, asked.token, coalesce(l.is_open, false) AS is_open,
            l.workspace_id, l.workflow_id, l.release_id, l.least_seconds,
@@ -130,19 +133,17 @@ impl LookUp for Requests {
             .collect();
         let closed_too = requests.iter().map(|request| request.closed_too());
         let closed_too: Vec<bool> = closed_too.collect();
-        self.database
-            .fetch_all(
-                &ADMIT,
-                &[
-                    /* $1 key */ &keys,
-                    /* $2 limit */ &limits,
-                    /* $3 client */ &clients,
-                    /* $4 token */ &tokens,
-                    /* $5 token_sha256 */ &hashes,
-                    /* $6 closed_too */ &closed_too,
-                ],
-            )
-            .await
+        let database = &self.database;
+        admit(
+            database,
+            &keys,
+            &limits,
+            &clients,
+            &tokens,
+            &hashes,
+            &closed_too,
+        )
+        .await
     }
 }
 

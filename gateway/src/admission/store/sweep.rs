@@ -10,7 +10,7 @@ const PAGE: i64 = 5_000;
 
 statements! {
     /// Deletes keys without a hit in the last 60 seconds, and skips those that are in use.
-    SWEEP_RATE_LIMITS = sweep_rate_limits "
+    fn sweep_rate_limits(most: i64) -> u64 = "
 DELETE FROM rate_limits WHERE key IN (
     SELECT key FROM rate_limits
     WHERE coalesce(hits[cardinality(hits)], '-infinity')
@@ -27,7 +27,7 @@ pub(crate) async fn sweep(database: Database, stop: CancellationToken) {
     {
         // A failure is logged where it happens; the next sweep catches up.
         while matches!(
-            database.execute(&SWEEP_RATE_LIMITS, &[&PAGE]).await,
+            sweep_rate_limits(&database, PAGE).await,
             Ok(swept) if swept == PAGE as u64
         ) {}
     }

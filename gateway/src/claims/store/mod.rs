@@ -12,7 +12,7 @@ use std::{
 };
 
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::{Answer, Client, Database, DatabaseError};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -209,21 +209,16 @@ impl Claims {
         repeats: &[K],
     ) -> Result<u64, DatabaseError> {
         let columns = Columns::of(repeats.iter());
-        let row = self
-            .database
-            .query_one(
-                K::STATEMENTS.count_changed,
-                &[
-                    /* $1 workspace_id */ &columns.workspaces,
-                    /* $2 key_high */ &columns.highs,
-                    /* $3 key_low */ &columns.lows,
-                    /* $4 door */ &columns.doors,
-                    /* $5 sha256 */ &columns.hashes,
-                    /* $6 payload_hash */ &columns.payloads,
-                ],
-            )
-            .await?;
-        let changed: i64 = row.try_get("changed")?;
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            /* $1 workspace_id */ &columns.workspaces,
+            /* $2 key_high */ &columns.highs,
+            /* $3 key_low */ &columns.lows,
+            /* $4 door */ &columns.doors,
+            /* $5 sha256 */ &columns.hashes,
+            /* $6 payload_hash */ &columns.payloads,
+        ];
+        let counting = <(i64,)>::ask(&self.database, K::STATEMENTS.count_changed, &parameters);
+        let (changed,) = counting.await?;
         Ok(u64::try_from(changed).unwrap_or(0))
     }
 }

@@ -3,18 +3,21 @@
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::statements;
 
-use super::{Document, MemberDocument, PolicyDocument, SubscriptionDocument, only_one};
+use super::{
+    Document, MemberDocument, PolicyDocument, SubscriptionDocument, WebhookDocument,
+    WorkflowDocument, only_one,
+};
 use crate::{Operator, OperatorError};
 
 statements! {
     /// The workflows of a workspace that are not deleted.
-    EXPORT_WORKFLOWS = export_workflows "
+    fn export_workflows(workspace: WorkspaceId) -> Vec<WorkflowDocument> = "
 SELECT f.name, u.email AS owner, f.state, coalesce(f.draft, '{}') AS definition
 FROM workflows f JOIN users u ON u.user_id = f.owner_id
 WHERE f.workspace_id = $1 AND f.state <> 'deleted' ORDER BY f.name, f.workflow_id";
 
     /// The webhooks of a workspace that are neither deleted nor replaced.
-    EXPORT_WEBHOOKS = export_webhooks "
+    fn export_webhooks(workspace: WorkspaceId) -> Vec<WebhookDocument> = "
 SELECT name, scheme, scheme_rules AS rules, allow_from,
     coalesce(kept_headers, '{}') AS keep_headers, same_by_id AS same_by
 FROM webhooks WHERE workspace_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
@@ -55,9 +58,9 @@ impl Operator {
         }
         let policy = self.policy(workspace).await?.policy;
         documents.push(Document::Policy(PolicyDocument { policy }));
-        let workflows = self.fetch_all(&EXPORT_WORKFLOWS, &[&workspace]).await?;
+        let workflows = export_workflows(self, workspace).await?;
         documents.extend(workflows.into_iter().map(Document::Workflow));
-        let webhooks = self.fetch_all(&EXPORT_WEBHOOKS, &[&workspace]).await?;
+        let webhooks = export_webhooks(self, workspace).await?;
         documents.extend(webhooks.into_iter().map(Document::Webhook));
         for subscription in self.subscriptions(workspace).await? {
             documents.push(Document::Subscription(SubscriptionDocument {

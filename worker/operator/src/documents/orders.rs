@@ -21,7 +21,7 @@ use crate::{
 
 statements! {
     /// Sets the definition that the next deploy uses.
-    SET_DRAFT = set_draft "
+    fn set_draft(workspace: WorkspaceId, workflow: WorkflowId, draft: &str) = "
 UPDATE workflows SET draft = $3
 WHERE workspace_id = $1 AND workflow_id = $2 AND state <> 'deleted'";
 }
@@ -105,8 +105,7 @@ impl Operator {
         if is_deployed {
             self.deploy(workflow, Some(&definition)).await?;
         } else if is_other && !change.is_new {
-            self.execute(&SET_DRAFT, &[&workspace, &workflow, &definition])
-                .await?;
+            set_draft(self, workspace, workflow, &definition).await?;
         }
         let now = if is_deployed { Deployed } else { now };
         match (now, wanted.state) {

@@ -24,7 +24,7 @@ const OTHER_QUEUE: &str = "stop the gateways; when letterbox status shows nothin
 
 statements! {
     /// The most queues that a gateway has ever used.
-    QUEUES = status_queues "SELECT max(queues) AS queues FROM work_queues";
+    fn status_queues() -> (i32,) = "SELECT max(queues) AS queues FROM work_queues";
 }
 
 impl Operator {
@@ -33,7 +33,7 @@ impl Operator {
         &self,
         broker: &BrokerTarget,
     ) -> Result<Vec<QueueLength>, String> {
-        let queues = self.database.fetch_one::<(i32,)>(&QUEUES, &[]).await;
+        let queues = status_queues(&self.database).await;
         let (queues,) = queues.map_err(|error| error.to_string())?;
         let queues = u16::try_from(queues).unwrap_or(1);
         let lengths = queue_lengths(broker, PROGRAM, queues).await;

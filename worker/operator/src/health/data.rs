@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use letterbox_database::{Database, FromRow, Statement, statements};
+use letterbox_database::{Answer, Database, FromRow, Statement, statements};
 use serde::Serialize;
 
 use super::finding::{Finding, Verdict};
@@ -120,7 +120,7 @@ FROM subscriptions
 WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position() END";
 
     /// Subscriptions that are behind: nothing was confirmed last, or for over a minute.
-    BEHIND = subscriptions_behind "
+    fn subscriptions_behind(late_seconds: f64) -> Vec<Behind> = "
 SELECT w.name AS workspace_name, s.queue, l.signals, l.seconds, s.failure
 FROM subscription_lags l JOIN subscriptions s USING (workspace_id, subscription_id)
 JOIN workspaces w USING (workspace_id)
@@ -128,7 +128,7 @@ WHERE s.paused_at IS NULL AND (s.failure IS NOT NULL OR l.seconds > $1)
 ORDER BY l.seconds DESC LIMIT 20";
 
     /// Workspaces whose policy lets no action go on by itself.
-    WAITING_POLICIES = doctor_policies "
+    fn doctor_policies() -> Vec<(String,)> = "
 SELECT w.name FROM workspaces w
 JOIN LATERAL (SELECT p.policy::json AS policy FROM policies p
               WHERE p.workspace_id = w.workspace_id ORDER BY p.version DESC LIMIT 1) AS latest
@@ -285,17 +285,17 @@ impl Operator {
 
     /// Batches that wait for the broker, and those that were perhaps not published.
     pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
-        let spilled = self.fetch_one(&SPILLED_BATCHES, &[]).await?;
-        Ok([spilled, self.fetch_one(&INTERRUPTED_BATCHES, &[]).await?])
+        let spilled = Count::ask(self, &SPILLED_BATCHES, &[]).await?;
+        Ok([spilled, Count::ask(self, &INTERRUPTED_BATCHES, &[]).await?])
     }
 
     /// The subscriptions that are behind, at most 20.
     pub(super) async fn behind(&self) -> Result<Vec<Behind>, OperatorError> {
-        self.fetch_all(&BEHIND, &[&LATE_SECONDS]).await
+        subscriptions_behind(self, LATE_SECONDS).await
     }
 
     pub(super) async fn examine_policies(&self) -> Result<Finding, OperatorError> {
-        let waiting = self.fetch_all(&WAITING_POLICIES, &[]).await?;
+        let waiting = doctor_policies(self).await?;
         let waiting: Vec<String> = waiting.into_iter().map(|(name,)| name).collect();
         Ok(Finding::of_list(
             "policies",
@@ -325,8 +325,8 @@ impl Operator {
     async fn look_once(&self, look: &Look, hours: f64) -> Finding {
         let database = self.patient();
         let counting = match look.is_recent {
-            true => database.fetch_one(look.statement, &[&hours]).await,
-            false => database.fetch_one(look.statement, &[]).await,
+            true => Count::ask(&database, look.statement, &[&hours]).await,
+            false => Count::ask(&database, look.statement, &[]).await,
         };
         match counting {
             Ok(count) => look.found(&count),

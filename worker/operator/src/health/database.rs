@@ -23,7 +23,7 @@ pub(super) const ALLOW_CONNECTIONS: &str =
 statements! {
     /// Settings on which nothing accepted is lost depends, whether writes are taken, and the
     /// schema's version.
-    DURABILITY = doctor_durability "
+    fn doctor_durability() -> Durability = "
 SELECT pg_is_in_recovery() AS is_standby,
     current_setting('transaction_read_only') = 'on' AS is_read_only,
     current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
@@ -32,7 +32,7 @@ SELECT pg_is_in_recovery() AS is_standby,
     clock_timestamp() AS clock";
 
     /// Connections, and transactions that hold up the reading of signals.
-    SESSIONS = doctor_sessions "
+    fn doctor_sessions() -> Sessions = "
 SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
     current_setting('max_connections')::integer AS most,
     (SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::float8
@@ -44,7 +44,7 @@ SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backe
 
     /// Logins that are connected and have the rights of more than one kind of process, and those of
     /// one that have rights which none needs.
-    MIGHTY_LOGINS = doctor_logins "
+    fn doctor_logins() -> Vec<MightyLogin> = "
 SELECT r.rolname::text AS login, CASE WHEN r.rolsuper THEN 'superuser'
     WHEN r.rolbypassrls THEN 'BYPASSRLS' WHEN r.rolcreaterole THEN 'CREATEROLE' END AS attribute
 FROM pg_roles r, LATERAL (SELECT count(*) FROM pg_roles o WHERE o.rolname IN ('letterbox_gateway',
@@ -87,10 +87,10 @@ struct MightyLogin {
 impl Operator {
     /// What is found, and whether writes are taken: all that processes tell depends on it.
     pub(super) async fn examine_database(&self) -> Result<(bool, Vec<Finding>), OperatorError> {
-        let durability: Durability = self.fetch_one(&DURABILITY, &[]).await?;
+        let durability = doctor_durability(self).await?;
         let now = Timestamp::now();
-        let sessions: Sessions = self.fetch_one(&SESSIONS, &[]).await?;
-        let mighty: Vec<MightyLogin> = self.fetch_all(&MIGHTY_LOGINS, &[]).await?;
+        let sessions = doctor_sessions(self).await?;
+        let mighty = doctor_logins(self).await?;
         let mut found = durability.found(now);
         found.extend(sessions.found());
         found.push(logins(&mighty));

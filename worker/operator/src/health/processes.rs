@@ -19,7 +19,7 @@ const UNHEARD: &str = "not known: the database refuses writes";
 statements! {
     /// Gateways and workers that are alive, and which of them have no setting after which anything
     /// is deleted.
-    PROCESSES = living_processes "
+    fn living_processes() -> Vec<Process> = "
 SELECT program, name, is_ready, trouble, NOT EXISTS (
         SELECT FROM jsonb_each_text(settings) AS s
         WHERE s.key LIKE 'LETTERBOX_KEEP_%_DAYS' AND s.value <> '') AS keeps_all
@@ -27,12 +27,12 @@ FROM processes
 WHERE is_alive(seen_at, 30) ORDER BY is_ready, name";
 
     /// The places of the workers that are alive.
-    PLACES = places "
+    fn places() -> (i64,) = "
 SELECT coalesce(sum(places), 0) AS places
 FROM workers WHERE is_alive(seen_at, 30)";
 
     /// Settings in which living processes differ: what each should agree on.
-    DIFFERING = doctor_differing "
+    fn doctor_differing() -> Vec<(String,)> = "
 SELECT name || ': ' || string_agg(DISTINCT left(value, 100), ' or ') AS values FROM (
     SELECT s.key AS name, s.value FROM processes p, jsonb_each_text(p.settings) AS s
     WHERE is_alive(p.seen_at, 30) AND s.key NOT LIKE '%LISTEN'
@@ -45,7 +45,7 @@ GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
 
     /// The connections that living processes may open, of how many, and whether a proxy is before
     /// gateways that believe none.
-    TOLD = doctor_told "
+    fn doctor_told() -> Told = "
 SELECT coalesce(sum(substring(settings ->> 'LETTERBOX_DATABASE_POOL_SIZE'
            FROM '^[0-9]{1,5}$')::integer), 0) AS pools,
        current_setting('max_connections')::bigint AS most,
@@ -79,16 +79,16 @@ pub(super) struct Processes {
 
 impl Operator {
     pub(super) async fn processes(&self) -> Result<Processes, OperatorError> {
-        let all = self.fetch_all(&PROCESSES, &[]).await?;
-        let (places,) = self.fetch_one(&PLACES, &[]).await?;
+        let all = living_processes(self).await?;
+        let (places,) = places(self).await?;
         Ok(Processes { all, places })
     }
 
     /// Whether the settings that the processes tell agree with each other and with the database.
     pub(super) async fn examine_settings(&self) -> Result<[Finding; 3], OperatorError> {
-        let differing = self.fetch_all(&DIFFERING, &[]).await?;
+        let differing = doctor_differing(self).await?;
         let differing: Vec<String> = differing.into_iter().map(|(one,)| one).collect();
-        let told: Told = self.fetch_one(&TOLD, &[]).await?;
+        let told = doctor_told(self).await?;
         let (pools, most) = (told.pools, told.most);
         Ok([
             Finding::of_list(

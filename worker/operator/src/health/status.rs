@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, QueueLength};
 use letterbox_common::{ids::WorkspaceId, states::RunState};
-use letterbox_database::{DatabaseError, FromRow, Statement, health, statements};
+use letterbox_database::{DatabaseError, FromRow, health, statements};
 use serde::Serialize;
 
 use super::{
@@ -25,7 +25,7 @@ const DEAD: &str = "could not be processed: see dead-letters list";
 statements! {
     /// Runs that are due and that no worker has taken: those that are ready, and those whose time
     /// has come. Held workspaces are not late, nor are runs whose account waits.
-    DUE_RUNS = due_runs "
+    fn due_runs() -> DueRuns = "
 WITH due AS (
     (SELECT workspace_id, account_id, due_at FROM active_runs WHERE state = 'ready'
      LIMIT 1000000)
@@ -42,23 +42,23 @@ SELECT count(*) AS count, extract(epoch FROM now() - min(due_at))::float8 AS old
 FROM due";
 
     /// Questions that wait for a person.
-    PENDING_APPROVALS = pending_approvals "
+    fn pending_approvals() -> Count = "
 SELECT count(*) AS count, extract(epoch FROM now() - min(created_at))::float8 AS oldest_seconds
 FROM approvals WHERE state = 'pending'";
 
     /// Runs that are not over, by state.
-    RUNS_UNDER_WAY = runs_under_way "
+    fn runs_under_way() -> Vec<(RunState, i64)> = "
 SELECT r.state, count(*) AS count
 FROM active_runs a JOIN visible_runs r USING (workspace_id, run_id) GROUP BY r.state";
 
     /// Runs that ended in the last hour, by state.
-    RUNS_ENDED = runs_ended "
+    fn runs_ended() -> Vec<(RunState, i64)> = "
 SELECT state, count(*) AS count FROM runs
 WHERE finished_at > now() - interval '1 hour' GROUP BY state";
 
     /// Accounts that runs wait for because an attempt came to nothing, with the error of the one
     /// that is due next. No pause is longer than 75 minutes; only that far it is looked ahead.
-    RETRYING = retrying_accounts "
+    fn retrying_accounts() -> Vec<Retrying> = "
 WITH soon AS (
     SELECT workspace_id, run_id, account_id, due_at FROM active_runs
     WHERE (state = 'ready') IS FALSE AND state = 'scheduled'
@@ -77,7 +77,7 @@ LEFT JOIN connected_accounts c ON c.workspace_id = soon.workspace_id
 GROUP BY w.name, w.workspace_id, c.name, c.account_id ORDER BY runs DESC LIMIT 20";
 
     /// The accounts that wait for their owners, or in vain for a token, and how many runs for them.
-    UNCONNECTED = unconnected_accounts "
+    fn unconnected_accounts() -> Vec<Unconnected> = "
 SELECT w.name AS workspace_name, c.name AS account, g.error,
        (SELECT count(*) FROM active_runs r WHERE r.workspace_id = c.workspace_id
            AND r.account_id = c.account_id AND r.state = 'ready') AS runs
@@ -89,11 +89,11 @@ WHERE (c.waits_for = 'owner' OR c.waits_for = 'token' AND c.is_refused)
 ORDER BY runs DESC LIMIT 20";
 
     /// What is remembered, and about how many claims are not moved yet.
-    MEMORY = status_memory "
+    fn status_memory() -> Memory = "
 SELECT keys, segments, bytes, deliveries + submissions AS claims FROM memory_size";
 
     /// The workspaces that are held.
-    HELD = held_workspaces "
+    fn held_workspaces() -> Vec<Held> = "
 SELECT NULL::uuid AS workspace_id, 'all workspaces' AS name, held_at
 FROM all_workspaces WHERE held_at IS NOT NULL
 UNION ALL
@@ -223,7 +223,7 @@ impl Operator {
         let processes = self.processes().await?;
         let writes = health::takes_writes(&self.database).await;
         let takes_writes = !writes.as_ref().is_err_and(DatabaseError::is_read_only);
-        let memory: Memory = self.fetch_one(&MEMORY, &[]).await?;
+        let memory = status_memory(self).await?;
         let mut parts = vec![part(
             "database",
             writes.err().map(|error| error.to_string()),
@@ -246,12 +246,12 @@ impl Operator {
                 || behind.iter().any(|one| one.seconds > LATE_SECONDS),
             parts,
             backlog,
-            runs: self.runs_by_state(&RUNS_UNDER_WAY).await?,
-            ended_last_hour: self.runs_by_state(&RUNS_ENDED).await?,
-            retrying: self.fetch_all(&RETRYING, &[]).await?,
-            unconnected: self.fetch_all(&UNCONNECTED, &[]).await?,
+            runs: by_state(runs_under_way(self).await?),
+            ended_last_hour: by_state(runs_ended(self).await?),
+            retrying: retrying_accounts(self).await?,
+            unconnected: unconnected_accounts(self).await?,
             behind,
-            held: self.fetch_all(&HELD, &[]).await?,
+            held: held_workspaces(self).await?,
             keeps_all: processes.keeps_all(),
         })
     }
@@ -259,8 +259,8 @@ impl Operator {
     /// Everything that waits in the database.
     async fn database_backlog(&self) -> Result<[BacklogKind; 4], OperatorError> {
         let [spilled, interrupted] = self.open_batches().await?;
-        let due: DueRuns = self.fetch_one(&DUE_RUNS, &[]).await?;
-        let approvals = self.fetch_one(&PENDING_APPROVALS, &[]).await?;
+        let due = due_runs(self).await?;
+        let approvals = pending_approvals(self).await?;
         let late = |seconds: Option<f64>, because| {
             seconds.and_then(|seconds| (seconds > LATE_SECONDS).then_some(because))
         };
@@ -278,18 +278,6 @@ impl Operator {
             // A person takes the time that a person takes.
             kind("approvals", approvals, None),
         ])
-    }
-
-    async fn runs_by_state(
-        &self,
-        statement: &Statement,
-    ) -> Result<BTreeMap<String, i64>, OperatorError> {
-        let rows = self.database.query(statement, &[]).await?;
-        let counted = rows.iter().map(|row| {
-            let state: RunState = row.try_get("state")?;
-            Ok((state.to_string(), row.try_get("count")?))
-        });
-        counted.collect()
     }
 }
 
@@ -313,6 +301,13 @@ impl Memory {
             ),
         }
     }
+}
+
+fn by_state(counted: Vec<(RunState, i64)>) -> BTreeMap<String, i64> {
+    let counted = counted.into_iter();
+    counted
+        .map(|(state, count)| (state.to_string(), count))
+        .collect()
 }
 
 /// A part that answers or says why it does not.

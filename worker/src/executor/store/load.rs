@@ -9,7 +9,7 @@ use letterbox_common::{
     ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
     states::{ActionState, ApprovalState},
 };
-use letterbox_database::{Database, DatabaseError, Row, RowError, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
 use crate::executor::{
@@ -35,7 +35,9 @@ macro_rules! circumstances {
 statements! {
     /// Loads runs, and what holds for an action that calls the account $3. Each run is looked up by
     /// its key, whatever a plan of an empty table would prefer.
-    LOAD_RUNS = load_runs concat!("
+    fn runs_to_load(
+        workspaces: &[WorkspaceId], runs: &[RunId], accounts: &[Option<AccountId>],
+    ) -> Vec<LoadedRun> = concat!("
 SELECT r.workspace_id, r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input,
        r.failing, r.traceparent, ", circumstances!(), "
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (workspace_id, run_id, account_id)
@@ -49,7 +51,7 @@ LEFT JOIN connected_accounts a
     AND a.disconnected_at IS NULL");
 
     /// How much runs have stored: sizes are read without what they are of.
-    STORED = stored_of_runs "
+    fn stored_of_runs(workspaces: &[WorkspaceId], runs: &[RunId]) -> Vec<Stored> = "
 SELECT a.workspace_id, a.run_id,
        sum(coalesce(pg_column_size(a.request), 0)
            + coalesce(pg_column_size(a.answer_sealed), 0))::bigint AS stored
@@ -60,7 +62,9 @@ GROUP BY a.workspace_id, a.run_id";
     /// What runs have done, with the answers of people. Of an action that is over its request is
     /// not needed any more, and of an agent that is over no part. What accounts have answered is
     /// read for runs with little of it, and for the parts of agents.
-    ACTION_RECORDS = action_records "
+    fn action_records(
+        workspaces: &[WorkspaceId], runs: &[RunId], have_little: &[bool],
+    ) -> Vec<Record> = "
 SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
        CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
        a.response_status, coalesce(octet_length(a.answer_sealed), 0) AS answer_length,
@@ -87,13 +91,18 @@ LEFT JOIN run_actions g ON g.workspace_id = a.workspace_id AND g.run_id = a.run_
     AND g.action_id = a.part_of
 WHERE g.state IS DISTINCT FROM 'succeeded'";
 
-    /// What accounts have answered to some actions of a run.
-    ANSWERS = answers_of_actions "
+    /// What accounts have answered to some actions of a run, sealed; of those only that have kept
+    /// it.
+    pub(in crate::executor) fn answers_of_actions(
+        workspace: WorkspaceId, run: RunId, actions: &[&str],
+    ) -> Vec<(String, Vec<u8>)> = "
 SELECT action_id, answer_sealed FROM run_actions
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = ANY ($3) AND answer_sealed IS NOT NULL";
 
-    /// What holds for an action of the user $2 that calls the account with a name.
-    CIRCUMSTANCES = circumstances concat!("
+    /// What holds now for an action of a user that calls the account with this name.
+    pub(in crate::executor) fn circumstances(
+        workspace: WorkspaceId, owner: UserId, account: &str,
+    ) -> Circumstances = concat!("
 SELECT ", circumstances!(), "
 FROM workspaces w
 LEFT JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = $2
@@ -102,13 +111,16 @@ LEFT JOIN connected_accounts a
     AND a.disconnected_at IS NULL
 WHERE w.workspace_id = $1");
 
-    /// A release, as JSON texts.
-    RELEASE = release_texts "
+    /// A release.
+    pub(in crate::executor) fn release_texts(
+        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId,
+    ) -> StoredRelease = "
 SELECT form, actions, on_failure, language FROM releases
 WHERE workspace_id = $1 AND workflow_id = $2 AND release_id = $3";
 
     /// The text of a policy.
-    POLICY = policy_text "SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
+    pub(in crate::executor) fn policy_text(workspace: WorkspaceId, version: i32) -> (String,) = "
+SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 }
 
 /// A loaded run, with its records by action.
@@ -122,13 +134,11 @@ pub(in crate::executor) async fn load_runs(
     let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
     let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
     let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
-    let rows = database
-        .query(&LOAD_RUNS, &[&workspaces, &runs, &accounts])
-        .await?;
-    let loaded = rows
-        .iter()
-        .map(|row| Ok((run(row)?, (facts(row)?, HashMap::new()))));
-    let mut loaded = loaded.collect::<Result<HashMap<_, Loaded>, RowError>>()?;
+    let found = runs_to_load(database, &workspaces, &runs, &accounts).await?;
+    let found = found.into_iter();
+    let mut loaded: HashMap<_, Loaded> = found
+        .map(|one| (one.key, (one.facts, HashMap::new())))
+        .collect();
 
     // In its first turn a run has done nothing yet.
     let before = taken.iter().filter(|one| !one.is_first);
@@ -136,9 +146,8 @@ pub(in crate::executor) async fn load_runs(
     if !before.is_empty() {
         let workspaces: Vec<WorkspaceId> = before.iter().map(|turn| turn.workspace).collect();
         let runs: Vec<RunId> = before.iter().map(|turn| turn.run).collect();
-        for row in &database.query(&STORED, &[&workspaces, &runs]).await? {
-            if let Some((facts, _)) = loaded.get_mut(&run(row)?) {
-                let stored: i64 = row.try_get("stored")?;
+        for Stored { key, stored } in stored_of_runs(database, &workspaces, &runs).await? {
+            if let Some((facts, _)) = loaded.get_mut(&key) {
                 facts.stored = usize::try_from(stored).unwrap_or(usize::MAX);
             }
         }
@@ -147,70 +156,56 @@ pub(in crate::executor) async fn load_runs(
             known.is_some_and(|(facts, _)| facts.stored <= MAX_HELD)
         });
         let has_little: Vec<bool> = has_little.collect();
-        for row in &database
-            .query(&ACTION_RECORDS, &[&workspaces, &runs, &has_little])
-            .await?
-        {
-            if let Some((_, records)) = loaded.get_mut(&run(row)?) {
-                records.insert(row.try_get("action_id")?, record(row)?);
+        for one in action_records(database, &workspaces, &runs, &has_little).await? {
+            if let Some((_, records)) = loaded.get_mut(&one.key) {
+                records.insert(one.action_id, one.record);
             }
         }
     }
     Ok(loaded)
 }
 
-/// What holds now, for an action of `owner` that calls `account`.
-pub(in crate::executor) async fn circumstances(
-    database: &Database,
-    workspace: WorkspaceId,
-    owner: UserId,
-    account: &str,
-) -> Result<Circumstances, DatabaseError> {
-    let row = database
-        .query_one(&CIRCUMSTANCES, &[&workspace, &owner, &account])
-        .await?;
-    Ok(holding(&row)?)
+/// A run that was found.
+#[derive(FromRow)]
+struct LoadedRun {
+    #[row(from = run)]
+    key: (WorkspaceId, RunId),
+    #[row(from = facts)]
+    facts: RunFacts,
+}
+
+/// How much a run has stored.
+#[derive(FromRow)]
+struct Stored {
+    #[row(from = run)]
+    key: (WorkspaceId, RunId),
+    stored: i64,
+}
+
+/// What is recorded of an action.
+#[derive(FromRow)]
+struct Record {
+    #[row(from = run)]
+    key: (WorkspaceId, RunId),
+    action_id: String,
+    #[row(flatten)]
+    record: ActionRecord,
 }
 
 /// The JSON texts of a release, and the version of the language that they were checked by.
-pub(in crate::executor) async fn release(
-    database: &Database,
-    workspace: WorkspaceId,
-    workflow: WorkflowId,
-    release: ReleaseId,
-) -> Result<(ReleaseTexts, i16), DatabaseError> {
-    let row = database
-        .query_one(&RELEASE, &[&workspace, &workflow, &release])
-        .await?;
-    let texts = ReleaseTexts {
+#[derive(FromRow)]
+pub(in crate::executor) struct StoredRelease {
+    #[row(from = texts)]
+    pub(in crate::executor) texts: ReleaseTexts,
+    pub(in crate::executor) language: i16,
+}
+
+fn texts(row: &Row) -> Result<ReleaseTexts, RowError> {
+    Ok(ReleaseTexts {
         form: row.try_get("form")?,
         actions: row.try_get("actions")?,
         on_failure: row.try_get("on_failure")?,
-    };
-    Ok((texts, row.try_get("language")?))
-}
-
-/// What accounts have answered to these actions of a run, sealed; of those only that have kept it.
-pub(in crate::executor) async fn answers(
-    database: &Database,
-    turn: Turn,
-    actions: &[&str],
-) -> Result<Vec<(String, Vec<u8>)>, DatabaseError> {
-    let rows = database
-        .query(&ANSWERS, &[&turn.workspace, &turn.run, &actions])
-        .await?;
-    let read = |row: &Row| Ok((row.try_get("action_id")?, row.try_get("answer_sealed")?));
-    Ok(rows.iter().map(read).collect::<Result<_, RowError>>()?)
-}
-
-/// The text of a policy.
-pub(in crate::executor) async fn policy(
-    database: &Database,
-    workspace: WorkspaceId,
-    version: i32,
-) -> Result<String, DatabaseError> {
-    let row = database.query_one(&POLICY, &[&workspace, &version]).await?;
-    Ok(row.try_get("policy")?)
+    })
 }
 
 fn run(row: &Row) -> Result<(WorkspaceId, RunId), RowError> {
@@ -227,60 +222,64 @@ fn facts(row: &Row) -> Result<RunFacts, RowError> {
         failing: row.try_get("failing")?,
         traceparent: row.try_get("traceparent")?,
         stored: 0,
-        circumstances: holding(row)?,
+        circumstances: Circumstances::from_row(row)?,
     })
 }
 
-fn holding(row: &Row) -> Result<Circumstances, RowError> {
-    let account = match row.try_get::<_, Option<AccountId>>("account_id")? {
-        Some(id) => Some(Account {
-            id,
-            name: row.try_get("name")?,
-            base_url: row.try_get("base_url")?,
-            header: row.try_get("header_name")?,
-            credential_sealed: row.try_get("credential_sealed")?,
-            waits: row.try_get("waits")?,
-        }),
-        None => None,
-    };
-    Ok(Circumstances {
-        owner_may_run: row.try_get("owner_may_run")?,
-        is_held: row.try_get("is_held")?,
-        retries: Retries {
-            attempts: row.try_get("retry_attempts")?,
-            first_pause: seconds(row, "retry_first_pause")?,
-        },
-        account,
-        policy_version: row.try_get("policy_version")?,
-        since: Instant::now(),
-    })
+impl FromRow for Circumstances {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        let account = match row.try_get::<_, Option<AccountId>>("account_id")? {
+            Some(id) => Some(Account {
+                id,
+                name: row.try_get("name")?,
+                base_url: row.try_get("base_url")?,
+                header: row.try_get("header_name")?,
+                credential_sealed: row.try_get("credential_sealed")?,
+                waits: row.try_get("waits")?,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            owner_may_run: row.try_get("owner_may_run")?,
+            is_held: row.try_get("is_held")?,
+            retries: Retries {
+                attempts: row.try_get("retry_attempts")?,
+                first_pause: seconds(row, "retry_first_pause")?,
+            },
+            account,
+            policy_version: row.try_get("policy_version")?,
+            since: Instant::now(),
+        })
+    }
 }
 
-fn record(row: &Row) -> Result<ActionRecord, RowError> {
-    let state: ActionState = row.try_get("state")?;
-    let is_told: bool = row.try_get("is_told")?;
-    let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
-    let error: Option<String> = row.try_get("error")?;
-    let status: Option<i32> = row.try_get("response_status")?;
-    let has_failed = state == ActionState::Failed && !is_told;
-    Ok(ActionRecord {
-        is_done: is_told || state == ActionState::Succeeded,
-        state: Some(state),
-        failed: error.clone().filter(|_| has_failed),
-        refused: error.filter(|_| is_told && answer.is_none()),
-        answer,
-        answer_length: length(row)?,
-        status: status.and_then(|status| u16::try_from(status).ok()),
-        age: seconds(row, "age")?.unwrap_or_default(),
-        branch: row.try_get("branch")?,
-        request: row.try_get("request")?,
-        attempts: row.try_get("attempts")?,
-        begun: row.try_get("begun")?,
-        answered: row.try_get("answered")?,
-        unanswered: row.try_get("unanswered")?,
-        retry_in: seconds(row, "retry_in")?,
-        approval: approval(row)?,
-    })
+impl FromRow for ActionRecord {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        let state: ActionState = row.try_get("state")?;
+        let is_told: bool = row.try_get("is_told")?;
+        let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
+        let error: Option<String> = row.try_get("error")?;
+        let status: Option<i32> = row.try_get("response_status")?;
+        let has_failed = state == ActionState::Failed && !is_told;
+        Ok(Self {
+            is_done: is_told || state == ActionState::Succeeded,
+            state: Some(state),
+            failed: error.clone().filter(|_| has_failed),
+            refused: error.filter(|_| is_told && answer.is_none()),
+            answer,
+            answer_length: length(row)?,
+            status: status.and_then(|status| u16::try_from(status).ok()),
+            age: seconds(row, "age")?.unwrap_or_default(),
+            branch: row.try_get("branch")?,
+            request: row.try_get("request")?,
+            attempts: row.try_get("attempts")?,
+            begun: row.try_get("begun")?,
+            answered: row.try_get("answered")?,
+            unanswered: row.try_get("unanswered")?,
+            retry_in: seconds(row, "retry_in")?,
+            approval: approval(row)?,
+        })
+    }
 }
 
 fn length(row: &Row) -> Result<usize, RowError> {

@@ -56,7 +56,7 @@ impl Turns {
         while !stop.is_cancelled() {
             let pause = match self.look(&mut memory).await {
                 Ok(()) if memory.is_full => {
-                    match store::let_due_wait(&self.database, FLOOD).await {
+                    match store::let_due_wait(&self.database, FLOOD as i64).await {
                         // What is due and can't move is locked.
                         Ok(0) => LOOK_EVERY,
                         Ok(_) => continue,

@@ -8,7 +8,7 @@ use std::{
 
 use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
 use letterbox_database::{
-    BoundStatement, Database, DatabaseError, Row, RowError, Statement, Transaction, statements,
+    BoundStatement, DatabaseError, FromRow, Row, RowError, Statement, Transaction, statements,
 };
 use uuid::Uuid;
 
@@ -71,7 +71,9 @@ FROM (
 
     /// The runs of some lanes that have been due for longest. None of a lane is older than $3. What
     /// a lane is compared with is bare: row security lets an index give the order only then.
-    READY_RUNS = ready_runs "
+    fn ready_runs_of_lanes(
+        workspaces: &[WorkspaceId], accounts: &[Uuid], since: &[SystemTime], most: &[i64],
+    ) -> Vec<Candidate> = "
 SELECT lane.workspace_id, ready.run_id, ready.due_at,
        nullif(lane.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[], $4::bigint[])
@@ -115,7 +117,7 @@ FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id";
     /// Lets many runs whose time has come, or whose lease is over, wait in their lanes, the oldest
     /// first, without looking at each: also those behind more than a look takes up, which somebody
     /// keeps locked.
-    LET_DUE_WAIT = let_due_wait "
+    pub(super) fn let_due_wait(most: i64) -> u64 = "
 WITH due AS (
     SELECT workspace_id, run_id FROM active_runs
     WHERE (state = 'ready') IS FALSE AND due_at <= now()
@@ -131,7 +133,7 @@ ON CONFLICT (worker_id) DO UPDATE SET seen_at = clock_timestamp(),
     workspaces = EXCLUDED.workspaces, runs = EXCLUDED.runs";
 
     /// Forgets a worker that stops, and those that have been silent for a day.
-    FORGET_WORKER = forget_worker "
+    pub(super) fn forget_worker(worker: Uuid) = "
 DELETE FROM workers WHERE worker_id = $1 OR seen_at < now() - interval '1 day'";
 }
 
@@ -219,7 +221,7 @@ pub(super) async fn see(
     let (mut lost, mut taken_by_others) = (Vec::new(), HashMap::new());
     for row in &others {
         if row.try_get("is_lost")? {
-            lost.push(candidate(row)?);
+            lost.push(Candidate::from_row(row)?);
         } else {
             let (key, lane) = taken(row)?;
             taken_by_others.insert(key, lane);
@@ -234,7 +236,10 @@ pub(super) async fn see(
             accounts: of.into_iter().zip(waiting).collect(),
         },
         taken_by_others,
-        due: due.iter().map(candidate).collect::<Result<_, _>>()?,
+        due: due
+            .iter()
+            .map(Candidate::from_row)
+            .collect::<Result<_, _>>()?,
         lost,
         lanes: lanes.iter().map(since).collect::<Result<_, RowError>>()?,
     })
@@ -249,18 +254,7 @@ pub(super) async fn ready_runs(
     let accounts: Vec<Uuid> = lanes.iter().map(|(lane, ..)| account_of(*lane)).collect();
     let since: Vec<SystemTime> = lanes.iter().map(|(_, since, _)| *since).collect();
     let most: Vec<i64> = lanes.iter().map(|(.., most)| *most as i64).collect();
-    let rows = transaction
-        .query(
-            &READY_RUNS,
-            &[
-                /* $1 workspace_id */ &workspaces,
-                /* $2 account_id */ &accounts,
-                /* $3 since */ &since,
-                /* $4 most */ &most,
-            ],
-        )
-        .await?;
-    rows.iter().map(|row| Ok(candidate(row)?)).collect()
+    ready_runs_of_lanes(transaction, &workspaces, &accounts, &since, &most).await
 }
 
 /// Takes some runs and lets others wait in their lanes; reports what this worker has then. Returns
@@ -302,17 +296,6 @@ pub(super) async fn take(
     taken.collect()
 }
 
-/// Lets at most so many due runs wait in their lanes; returns how many do.
-pub(super) async fn let_due_wait(database: &Database, most: usize) -> Result<u64, DatabaseError> {
-    let most = /* $1 most */ most as i64;
-    database.execute(&LET_DUE_WAIT, &[&most]).await
-}
-
-/// Forgets a worker that stops.
-pub(super) async fn forget_worker(database: &Database, worker: Uuid) -> Result<(), DatabaseError> {
-    database.execute(&FORGET_WORKER, &[&worker]).await.map(drop)
-}
-
 /// A statement over runs by key and time.
 fn keyed<'p>(statement: &'static Statement, runs: &[Candidate]) -> BoundStatement<'p> {
     let workspaces: Vec<WorkspaceId> = runs.iter().map(|one| one.lane.workspace).collect();
@@ -337,10 +320,12 @@ fn lane(row: &Row) -> Result<Lane, RowError> {
     })
 }
 
-fn candidate(row: &Row) -> Result<Candidate, RowError> {
-    Ok(Candidate {
-        run: row.try_get("run_id")?,
-        lane: lane(row)?,
-        due_at: row.try_get("due_at")?,
-    })
+impl FromRow for Candidate {
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        Ok(Self {
+            run: row.try_get("run_id")?,
+            lane: lane(row)?,
+            due_at: row.try_get("due_at")?,
+        })
+    }
 }
