@@ -145,8 +145,8 @@ const HELD_TO: [(&str, &str, &str); 40] = [
         "idle_turns = idle_turns + 1,\n    turn = (random()",
     ),
     ("Take", TURNS, "FOR NO KEY UPDATE OF a SKIP LOCKED"),
-    ("Load", LOAD, "LOAD_RUNS"),
-    ("Load", LOAD, "ACTION_RECORDS"),
+    ("Load", LOAD, "fn load_runs"),
+    ("Load", LOAD, "fn action_records"),
     ("Load", PERMISSION, "fn permission"),
     (
         "Forget",

@@ -18,13 +18,13 @@ use tokio::sync::Mutex;
 use tokio_postgres::Row;
 
 use crate::{
-    Client, DatabaseError, DatabaseSettings, DatabaseTarget, Role, Statement, connect,
+    Client, DatabaseError, DatabaseSettings, DatabaseTarget, Parameters, Role, Statement, connect,
     connection::Connection,
     held::HeldTransaction,
     metrics,
     refusals::Refusals,
     silence::Silence,
-    transaction::{Call, Parameters, Session, Transaction, Work, say},
+    transaction::{Call, Session, Transaction, Work, say},
 };
 
 /// Maximum retries after a serialization failure or a deadlock.

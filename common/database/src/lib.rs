@@ -33,9 +33,9 @@ pub use letterbox_database_derive::FromRow;
 pub use observers::observe;
 pub use row::FromRow;
 pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
-pub use statement::{Answer, Client, Statement};
+pub use statement::{Answer, Client, Parameters, Statement};
 pub use tokio_postgres::{Error as RowError, Row};
-pub use transaction::{BoundStatement, Parameters, Transaction, Work};
+pub use transaction::{BoundStatement, Transaction, Work};
 pub use whole::Whole;
 
 /// Replaces U+0000, which PostgreSQL's `text` can't hold, with U+FFFD.

@@ -1,7 +1,9 @@
 //! Statements: SQL with a name. The name labels log lines and latencies, and a test prepares every
 //! statement against the schema under the role that runs it.
 
-use crate::{DatabaseError, FromRow, Parameters, Row};
+use tokio_postgres::types::ToSql;
+
+use crate::{DatabaseError, FromRow, Row};
 
 /// One SQL statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +15,9 @@ pub struct Statement {
     /// Whether the desk runs it for people, under its role.
     pub is_of_desk: bool,
 }
+
+/// Arguments of a statement, in the order of its `$1`, `$2`, ….
+pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 
 /// What runs statements: a database, a transaction in it, or what has one of them.
 pub trait Client: Sync {

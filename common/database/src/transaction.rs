@@ -4,10 +4,7 @@ use deadpool_postgres::ClientWrapper;
 use futures_util::future::try_join_all;
 use tokio_postgres::{Row, types::ToSql};
 
-use crate::{Client, DatabaseError, Statement};
-
-/// Arguments of a statement, in the order of its `$1`, `$2`, ….
-pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
+use crate::{Client, DatabaseError, Parameters, Statement};
 
 /// The work of a transaction. It runs again after a serialization failure or a deadlock, so it must
 /// have no effects elsewhere that may not happen twice.

@@ -54,7 +54,7 @@ impl Executor {
     /// Loads one run by itself.
     async fn load_again(&self, taken: TakenRun) -> Result<Loaded, DatabaseError> {
         let one = [taken];
-        let load = || load::load_runs(&self.database, &one);
+        let load = || load::load(&self.database, &one);
         let mut loaded = self.persist(load).await?;
         loaded
             .remove(&taken.turn.key())

@@ -35,7 +35,7 @@ macro_rules! circumstances {
 statements! {
     /// Loads runs, and what holds for an action that calls the account $3. Each run is looked up by
     /// its key, whatever a plan of an empty table would prefer.
-    fn runs_to_load(
+    fn load_runs(
         workspaces: &[WorkspaceId], runs: &[RunId], accounts: &[Option<AccountId>],
     ) -> Vec<LoadedRun> = concat!("
 SELECT r.workspace_id, r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input,
@@ -127,14 +127,14 @@ SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 pub(in crate::executor) type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 
 /// Loads runs that were taken, by run.
-pub(in crate::executor) async fn load_runs(
+pub(in crate::executor) async fn load(
     database: &Database,
     taken: &[TakenRun],
 ) -> Result<HashMap<(WorkspaceId, RunId), Loaded>, DatabaseError> {
     let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
     let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
     let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
-    let found = runs_to_load(database, &workspaces, &runs, &accounts).await?;
+    let found = load_runs(database, &workspaces, &runs, &accounts).await?;
     let found = found.into_iter();
     let mut loaded: HashMap<_, Loaded> = found
         .map(|one| (one.key, (one.facts, HashMap::new())))

@@ -128,7 +128,7 @@ impl Work for Look<'_> {
         let wanted = turns.lanes(&lanes, &due);
         let mut ready = match wanted.is_empty() {
             true => Vec::new(),
-            false => store::ready_runs(transaction, &wanted).await?,
+            false => store::first_runs(transaction, &wanted).await?,
         };
         ready.retain(|one| !self.has(one));
         let mut chosen = turns.take(&lanes, &ready, &due);

@@ -123,7 +123,7 @@ impl Turns {
         self.tasks.spawn(async move {
             let runs: Vec<TakenRun> = taken.iter().map(|(one, _)| *one).collect();
             // Where that fails, each run finds out by itself.
-            let loading = load::load_runs(&executor.database, &runs).await;
+            let loading = load::load(&executor.database, &runs).await;
             let mut loaded = loading.unwrap_or_default();
             for (one, place) in taken {
                 let (run_id, workspace_id) = (one.turn.run, one.turn.workspace);

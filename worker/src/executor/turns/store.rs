@@ -71,7 +71,7 @@ FROM (
 
     /// The runs of some lanes that have been due for longest. None of a lane is older than $3. What
     /// a lane is compared with is bare: row security lets an index give the order only then.
-    fn ready_runs_of_lanes(
+    fn ready_runs(
         workspaces: &[WorkspaceId], accounts: &[Uuid], since: &[SystemTime], most: &[i64],
     ) -> Vec<Candidate> = "
 SELECT lane.workspace_id, ready.run_id, ready.due_at,
@@ -246,7 +246,7 @@ pub(super) async fn see(
 }
 
 /// The first runs of lanes: of each those since a time, at most so many.
-pub(super) async fn ready_runs(
+pub(super) async fn first_runs(
     transaction: &Transaction<'_>,
     lanes: &[(Lane, SystemTime, usize)],
 ) -> Result<Vec<Candidate>, DatabaseError> {
@@ -254,7 +254,7 @@ pub(super) async fn ready_runs(
     let accounts: Vec<Uuid> = lanes.iter().map(|(lane, ..)| account_of(*lane)).collect();
     let since: Vec<SystemTime> = lanes.iter().map(|(_, since, _)| *since).collect();
     let most: Vec<i64> = lanes.iter().map(|(.., most)| *most as i64).collect();
-    ready_runs_of_lanes(transaction, &workspaces, &accounts, &since, &most).await
+    ready_runs(transaction, &workspaces, &accounts, &since, &most).await
 }
 
 /// Takes some runs and lets others wait in their lanes; reports what this worker has then. Returns
