@@ -5,7 +5,7 @@ use letterbox_common::{
     sealing::{KeyRing, Secret},
     states::MemberRole,
 };
-use letterbox_operator::{AccountRow, Move, NewAccount, NewGrant};
+use letterbox_operator::{AccountRow, Move, NewAccount, NewGrant, WebhookSettings};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -53,7 +53,7 @@ impl World {
         let keys: KeyRing = self.webhook_keys.parse().unwrap();
         let operator = self.operator().await;
         let created = operator
-            .create_webhook(&keys, workspace, "tool", &Default::default())
+            .create_webhook(&keys, workspace, &WebhookSettings::of("tool"), None)
             .await
             .unwrap();
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();

@@ -164,13 +164,13 @@ async fn answers_stay_where_somebody_may_need_them() {
     world.await_state("failed", 1).await;
     let run = scene.the_run().await;
     assert_eq!(run.row.state, RunState::Failed);
-    world.order(format!("workspace answers {workspace} --keep"));
+    world.order(format!("workspace settings {workspace} --keep-answers on"));
     let operator = world.operator().await;
     operator.retry_run(run.row.run_id).await.unwrap();
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.targets(), ["/all", "/tell/7", "/tell/7"]);
     world.assert_count(SEALED, 1).await; // kept
-    world.order(format!("workspace answers {workspace} --drop"));
+    world.order(format!("workspace settings {workspace} --keep-answers off"));
     scene.form.assert_accepts("another").await;
     world.await_state("succeeded", 2).await;
     world.assert_count(SEALED, 1).await; // of the first run only

@@ -164,8 +164,8 @@ async fn what_the_check_recommends_is_accepted() {
     using["body"]["id"] = "{{ actions.one.body.id }}".into();
     let scene = Scene::new(&peer, serde_json::json!([post("one"), using])).await;
     let (world, form) = (&scene.world, &scene.form);
-    let operator = world.operator().await;
-    operator.keep_answers(form.workspace, true).await.unwrap();
+    let keep = format!("workspace settings {} --keep-answers on", form.workspace);
+    world.order(keep);
     world.webhook(&scene.gateway).await;
     let file = command_file(
         &format!("{}.secret", form.workspace),

@@ -81,7 +81,7 @@ impl Orders {
             "role" => "runner",
             "scheme" => "letterbox",
             "version" => "1",
-            "closes_at" | "account" | "rules" | "allow_from" | "same_by_id" | "secret" => "",
+            "closes_at" | "account" | "rules" | "allow_from" | "same_by" | "secret" => "",
             _ => "given",
         };
         let ids = [

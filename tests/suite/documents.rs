@@ -18,8 +18,8 @@ fn definition() -> Value {
 fn acme() -> Value {
     json!([
         {"kind": "workspace", "name": "Acme", "run_allowance": 1000, "retry_attempts": 5,
-         "retry_first_milliseconds": 200, "keeps_answers": true, "is_searchable": false,
-         "notifies_by_email": true},
+         "retry_first_milliseconds": 200, "keep_answers": true, "is_searchable": false,
+         "notify_by_email": true},
         {"kind": "member", "email": "ada@example.com", "name": "Ada", "role": "owner"},
         {"kind": "member", "email": "bob@example.com", "name": "Bob", "role": "editor",
          "is_deactivated": true},
@@ -31,7 +31,7 @@ fn acme() -> Value {
          "definition": definition()},
         {"kind": "workflow", "name": "Paused", "owner": "ada@example.com", "state": "paused",
          "definition": definition()},
-        {"kind": "webhook", "name": "crm", "keep_headers": ["x-topic"]},
+        {"kind": "webhook", "name": "crm", "kept_headers": ["x-topic"]},
         {"kind": "webhook", "name": "pay", "scheme": "standard-webhooks", "same_by": "id",
          "allow_from": "192.0.2.0/24"},
         {"kind": "webhook", "name": "own", "scheme": "custom", "rules": {"header": "x-acme-sign",
@@ -171,7 +171,7 @@ async fn a_workspace_is_as_its_file_says() {
     form.assert_dead().await;
 
     // What can be another in place.
-    of(&mut wanted, "webhook", "crm")["keep_headers"] = json!(["x-topic", "x-shop"]);
+    of(&mut wanted, "webhook", "crm")["kept_headers"] = json!(["x-topic", "x-shop"]);
     of(&mut wanted, "webhook", "pay")["allow_from"] = Value::Null;
     of(&mut wanted, "member", "bob@example.com")["role"] = "viewer".into();
     of(&mut wanted, "workspace", "Acme")["run_allowance"] = Value::Null;
@@ -482,7 +482,7 @@ async fn files_are_json_or_toml_and_name_secrets() {
 [[documents]]
 kind = "workspace"
 name = "Toml"
-notifies_by_email = true
+notify_by_email = true
 
 [[documents]]
 kind = "webhook"
@@ -835,7 +835,7 @@ async fn a_search_ends_after_the_commit() {
         "it waits for no run"
     );
     let told = files.refused(&wanted(false), "--yes");
-    let named = "workspace search WORKSPACE --off";
+    let named = "workspace settings WORKSPACE --is-searchable off";
     assert!(
         told.contains("the search is off") && told.contains(named),
         "{told}"
@@ -843,7 +843,7 @@ async fn a_search_ends_after_the_commit() {
     is_off();
     holding.batch_execute("ROLLBACK").await.unwrap();
     world.assert_count(found, 1).await;
-    world.order("workspace search Acme --off");
+    world.order("workspace settings Acme --is-searchable off");
     world.assert_count(found, 0).await;
     assert_eq!(files.apply(&wanted(false), "--plan")["steps"], json!([]));
 }

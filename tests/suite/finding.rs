@@ -79,14 +79,16 @@ async fn runs_are_found_by_what_was_submitted() {
     world.assert_count(told, 0).await;
 
     // The owner takes it back, for what is there and for what comes.
-    world.order(format!("workspace search {workspace} --off"));
+    world.order(format!(
+        "workspace settings {workspace} --is-searchable off"
+    ));
     world.assert_count(kept, 0).await;
     submit(form, "d", json!({"email": "ada@example.com"})).await;
     world.await_state("succeeded", 4).await;
     world.assert_count(kept, 0).await;
     let looking = format!("run list --workspace {workspace} --field email=ada@example.com");
-    world.assert_refused(&looking, "workspace search");
-    world.order(format!("workspace search {workspace} --on"));
+    world.assert_refused(&looking, "workspace settings");
+    world.order(format!("workspace settings {workspace} --is-searchable on"));
     submit(form, "e", json!({"email": "ada@example.com"})).await;
     world.await_state("succeeded", 5).await;
     assert_eq!(found("email=ada@example.com"), 1);

@@ -25,7 +25,7 @@ use letterbox_gateway::{
     claims::{Claims, DeliveryKey, Outcome},
     open_batches::BatchId,
 };
-use letterbox_operator::Closing;
+use letterbox_operator::{Closing, WebhookSettings};
 use letterbox_tests::{World, assert_holds, eventually};
 use letterbox_worker::memory::Mover;
 use serde_json::json;
@@ -266,8 +266,8 @@ impl Tried {
             .create_webhook(
                 &self.world.webhook_keys.parse::<KeyRing>().unwrap(),
                 workspace.workspace_id,
-                "tool",
-                &Default::default(),
+                &WebhookSettings::of("tool"),
+                None,
             )
             .await
             .unwrap();

@@ -195,8 +195,8 @@ async fn a_call_that_was_not_sent_is_told_as_failed() {
     let agents = json!({"when": {"steered_by": "ai.agent"}, "decision": "allow"});
     let policy = json!({"rules": [agents], "default": "allow"});
     scene.set_policy(policy).await;
-    let pause = "--attempts 2 --first-pause-milliseconds 10";
-    world.order(format!("workspace retries {} {pause}", form.workspace));
+    let pause = "--retry-attempts 2 --retry-first-milliseconds 10";
+    world.order(format!("workspace settings {} {pause}", form.workspace));
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let call = &scene.the_run().await.actions[2];
@@ -235,9 +235,9 @@ async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
         scene
             .set_policy(json!({"rules": [agents], "default": "allow"}))
             .await;
-        let pause = "--attempts 2 --first-pause-milliseconds 10";
-        let set = world.order(format!("workspace retries {workspace} {pause}"));
-        assert_eq!(set["first_pause_milliseconds"], 10);
+        let pause = "--retry-attempts 2 --retry-first-milliseconds 10";
+        let set = world.order(format!("workspace settings {workspace} {pause}"));
+        assert_eq!(set["retry_first_milliseconds"], 10);
         scene.form.assert_accepts("k").await;
         world.await_state(state, 1).await;
         let run = scene.the_run().await;
@@ -268,8 +268,8 @@ async fn a_call_that_may_have_been_done_is_not_told_as_denied() {
             json!({"rules": [rule], "default": "allow"})
         };
         scene.set_policy(policy("allow")).await;
-        let pause = "--attempts 9 --first-pause-milliseconds 2000";
-        world.order(format!("workspace retries {workspace} {pause}"));
+        let pause = "--retry-attempts 9 --retry-first-milliseconds 2000";
+        world.order(format!("workspace settings {workspace} {pause}"));
         scene.form.assert_accepts("k").await;
         let sent = "SELECT count(*) FROM run_actions WHERE state = 'retrying' AND attempts = 1";
         world.await_count("sent once", sent, 1).await;

@@ -1,6 +1,7 @@
 //! One word in common: the id that a sender is answered leads an operator to what came of it.
 
 use letterbox_common::sealing::KeyRing;
+use letterbox_operator::WebhookSettings;
 use letterbox_tests::{World, assert_holds, raw, sign};
 use serde_json::{Value, json};
 
@@ -101,7 +102,7 @@ async fn signals_are_found_by_what_is_known_of_them() {
     let operator = world.operator().await;
     let keys: KeyRing = world.webhook_keys.parse().unwrap();
     let second = operator
-        .create_webhook(&keys, workspace, "billing", &Default::default())
+        .create_webhook(&keys, workspace, &WebhookSettings::of("billing"), None)
         .await
         .unwrap();
     for number in 0..3 {

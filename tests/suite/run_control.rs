@@ -163,8 +163,8 @@ async fn what_may_have_been_done_keeps_its_key() {
     .await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
-    let twice = format!("workspace retries {workspace} --attempts 2");
-    assert_eq!(world.order(twice)["attempts"], 2);
+    let twice = format!("workspace settings {workspace} --retry-attempts 2");
+    assert_eq!(world.order(twice)["retry_attempts"], 2);
     scene.form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
     let operator = world.operator().await;

@@ -175,7 +175,7 @@ async fn headers_go_with_the_signal() {
     let headers = the_signal(0).await["headers"].clone();
     assert!(headers["signed"]["svix-id"].is_string() && headers["unsigned"].is_null());
 
-    let keep = " --keep-header X-Event --keep-header x-tenant";
+    let keep = " --kept-headers X-Event,x-tenant";
     let own = made(&world, &gateway, &workspace, keep);
     let signed = [
         ("x-service-signature", sign(&own.secret, body.as_bytes())),
@@ -213,8 +213,8 @@ async fn headers_go_with_the_signal() {
         );
     }
     for (refused, told) in [
-        ("--keep-header X-Gitlab-Token", "let somebody in"),
-        ("--scheme github --keep-header X-Event", "says itself"),
+        ("--kept-headers X-Gitlab-Token", "let somebody in"),
+        ("--scheme github --kept-headers X-Event", "says itself"),
     ] {
         let create = format!("webhook create --workspace {workspace} --name T {refused}");
         assert!(world.refusal(create).1.contains(told), "{refused}");

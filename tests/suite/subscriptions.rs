@@ -235,7 +235,7 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
 async fn kept_headers_go_with_the_message() {
     let (it, _worker) = Subscriber::with_worker().await;
     let created = it.world.order(format!(
-        "webhook create --workspace {} --name g --keep-header x-topic",
+        "webhook create --workspace {} --name g --kept-headers x-topic",
         it.workspace
     ));
     let webhook = webhook_of(&it.gateway, &created);

@@ -18,7 +18,7 @@ use letterbox_common::{
     webhook::{KeptHeaders, WebhookAddress},
 };
 use letterbox_database::Role;
-use letterbox_operator::Move;
+use letterbox_operator::{Move, WebhookSettings};
 use letterbox_tests::{
     Form, Peer, Process, Proxy, Reply, Servers, World, eventually, http_client, payload, post,
 };
@@ -328,8 +328,8 @@ async fn a_memory_is_that_of_its_webhook() {
     let overlap = std::time::Duration::from_secs(3_600);
     let replacing = operator.replace_webhook(&keys, former.address.webhook, None, overlap);
     let successor = replacing.await.unwrap().address;
-    let tool = letterbox_operator::Sender::default();
-    let beside = operator.create_webhook(&keys, successor.workspace, "beside", &tool);
+    let settings = WebhookSettings::of("beside");
+    let beside = operator.create_webhook(&keys, successor.workspace, &settings, None);
     let beside = beside.await.unwrap().address;
     let intruder = Intruder::of(&world).await;
     let id = DeliveryId::generate();

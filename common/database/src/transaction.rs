@@ -73,6 +73,12 @@ impl<'p> BoundStatement<'p> {
         self
     }
 
+    /// Adds a column as the next argument: an array with one value of each item.
+    #[must_use]
+    pub fn column<T: ToSql + Sync + Send + 'p>(self, values: impl IntoIterator<Item = T>) -> Self {
+        self.bind(Vec::from_iter(values))
+    }
+
     fn arguments(&self) -> Vec<&(dyn ToSql + Sync)> {
         self.arguments
             .iter()

@@ -9,7 +9,7 @@ use letterbox_gateway::{
     claims::{Claims, DeliveryKey, Outcome},
     open_batches::{BatchId, Settlements},
 };
-use letterbox_operator::Operator;
+use letterbox_operator::{Operator, WebhookSettings};
 use letterbox_tests::World;
 use proptest::{collection::btree_set, prelude::*};
 use proptest_state_machine::ReferenceStateMachine;
@@ -251,10 +251,8 @@ impl super::Real for Real {
     async fn begin(stage: &Stage) -> Self {
         let (workspace, _) = super::workspace(&stage.operator).await;
         let keys: KeyRing = stage.world.webhook_keys.parse().unwrap();
-        let other = Default::default();
-        let creating = stage
-            .operator
-            .create_webhook(&keys, workspace, "tool", &other);
+        let tool = WebhookSettings::of("tool");
+        let creating = stage.operator.create_webhook(&keys, workspace, &tool, None);
         Self {
             address: creating.await.unwrap().address,
             gateways: (0..GATEWAYS).map(|_| stage.gateway()).collect(),

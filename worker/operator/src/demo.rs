@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use uuid::Uuid;
 
-use crate::{Closing, KeyRings, NewAccount, Operator, OperatorError, Reason, Sender};
+use crate::{Closing, KeyRings, NewAccount, Operator, OperatorError, Reason, WebhookSettings};
 
 /// The account that the demo's actions call.
 const ACCOUNT: &str = "demo receiver";
@@ -118,8 +118,12 @@ impl Operator {
                 return Ok((before.webhook_id, before.webhook_secret.clone()));
             }
         }
+        let settings = WebhookSettings {
+            name: "Demo tool".to_owned(),
+            ..WebhookSettings::default()
+        };
         let created = self
-            .create_webhook(keys, workspace, "Demo tool", &Sender::default())
+            .create_webhook(keys, workspace, &settings, None)
             .await?;
         let secret = String::from_utf8_lossy(created.secret.expose()).into_owned();
         Ok((created.address.webhook, secret))

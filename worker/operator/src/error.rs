@@ -102,8 +102,8 @@ pub enum Reason {
     ReservedName,
     /// Submitted values of this workspace are not indexed.
     #[error(
-        "search by submitted value is off in this workspace: run 'letterbox workspace search \
-         WORKSPACE --on'"
+        "search by submitted value is off in this workspace: run 'letterbox workspace settings \
+         WORKSPACE --is-searchable on'"
     )]
     NotSearchable,
     /// Longer values are not indexed.
@@ -196,7 +196,7 @@ pub enum Reason {
     /// Holds why.
     #[error(
         "the search is off, but not all of what runs were found by is deleted ({0}): run \
-         'letterbox workspace search WORKSPACE --off'"
+         'letterbox workspace settings WORKSPACE --is-searchable off'"
     )]
     SearchNotDeleted(String),
     /// Documents are of a workspace.

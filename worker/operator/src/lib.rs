@@ -57,9 +57,7 @@ pub use self::{
     audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
-    documents::{
-        Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, SecretFrom, Secrets, Set, Step, Verb,
-    },
+    documents::{Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, Secrets, Set, Step, Verb},
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     grants::{GrantStatus, NewGrant},
@@ -76,12 +74,14 @@ pub use self::{
     runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
-    settings::{Retries, WorkspaceSettings},
+    settings::{WorkspaceSettings, on_or_off, or_unlimited},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     submission::Submission,
     subscriptions::{NewSubscription, SubscribedTo, SubscriptionRow},
     users::{Subject, User, UserDetail},
-    webhooks::{NewWebhook, RefusalRow, Sender, WebhookRow, rules_of},
+    webhooks::{
+        NewWebhook, RefusalRow, SameBy, SecretFrom, WebhookRow, WebhookSettings, rules_in, rules_of,
+    },
     workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
     workspaces::{Allowance, Usage, WebhookUsage, Workspace},
 };

@@ -1,5 +1,8 @@
 //! The settings of a workspace: read as a whole, and changed where they are given.
 
+use std::str::FromStr;
+
+use clap::Args;
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
@@ -7,12 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::{Operator, OperatorError, Reason, asking::Sought};
 
 statements! {
-    /// How often a workspace has its actions tried.
-    fn retries(workspace: WorkspaceId) -> Option<Retries> = "
-SELECT workspace_id, retry_attempts AS attempts,
-       retry_first_milliseconds AS first_pause_milliseconds
-FROM workspaces WHERE workspace_id = $1";
-
     /// Sets those settings of a workspace that are given; what may be null is in a list of one.
     fn change_settings(
         workspace: WorkspaceId, run_allowance: Option<&[Option<i32>]>,
@@ -30,110 +27,77 @@ WHERE workspace_id = $1";
 
     /// The settings of a workspace.
     fn settings(workspace: WorkspaceId) -> Option<WorkspaceSettings> = "
-SELECT name, run_allowance, retry_attempts, retry_first_milliseconds,
-    keep_answers AS keeps_answers, is_searchable, notify_by_email AS notifies_by_email
+SELECT name, run_allowance, retry_attempts, retry_first_milliseconds, keep_answers, is_searchable,
+    notify_by_email
 FROM workspaces WHERE workspace_id = $1";
 }
 
-/// The limits and the settings of a workspace: those that are given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, FromRow, Serialize, Deserialize)]
+/// The value of a setting that has another source where it is `None`: no limit, or the workers.
+pub(crate) type Nullable<T> = Option<T>;
+
+/// The limits and the settings of a workspace. A document and the flags of the command line are
+/// this: what is `None` is left as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, FromRow, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceSettings {
     /// For people; of one workspace only, or it could not be found by it.
+    #[arg(skip)]
     pub name: String,
-    /// Runs that may start in a month; `null` is unlimited.
+    /// Runs that may start in a calendar month (UTC), or 'unlimited'
+    #[arg(long, value_name = "N", value_parser = or_unlimited)]
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::given"
     )]
     #[row(with = allowance)]
-    pub run_allowance: Option<Option<u32>>,
-    /// Attempts at one action; `null` is the workers' setting.
+    pub run_allowance: Option<Nullable<u32>>,
+    /// Attempts at one action, the first included, or 'default': the setting of the workers
+    #[arg(long, value_name = "N", value_parser = or_default)]
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::given"
     )]
     #[row(with = Some)]
-    pub retry_attempts: Option<Option<i32>>,
-    /// Pause before the second attempt; `null` is the workers' setting.
+    pub retry_attempts: Option<Nullable<i32>>,
+    /// Pause before the second attempt, doubled for each further one, up to an hour; or 'default'
+    #[arg(long, value_name = "MS", value_parser = or_default)]
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "crate::given"
     )]
     #[row(with = Some)]
-    pub retry_first_milliseconds: Option<Option<i32>>,
-    /// Whether answers of accounts are kept after a run has succeeded.
+    pub retry_first_milliseconds: Option<Nullable<i32>>,
+    /// Keep the responses of accounts, sealed, after their runs have succeeded; or drop them then
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keeps_answers: Option<bool>,
-    /// Whether runs are found by what was submitted.
+    pub keep_answers: Option<bool>,
+    /// Let runs be found by submitted values (run list --field), from now on; 'off' deletes what is
+    /// stored for it
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_searchable: Option<bool>,
-    /// Whether its owners and editors are told by e-mail what waits.
+    /// Tell the owners and editors by e-mail what waits and what went wrong
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notifies_by_email: Option<bool>,
-}
-
-/// How often an action of a workspace is tried; `None` is the workers' setting.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
-pub struct Retries {
-    /// The workspace.
-    pub workspace_id: WorkspaceId,
-    /// Attempts at one action, the first included.
-    pub attempts: Option<i32>,
-    /// Pause before the second attempt, doubled for each further one, up to an hour.
-    pub first_pause_milliseconds: Option<i32>,
+    pub notify_by_email: Option<bool>,
 }
 
 impl Operator {
-    /// Tells how often actions of a workspace are tried.
-    pub async fn retries(&self, workspace: WorkspaceId) -> Result<Retries, OperatorError> {
-        retries(self, workspace).await?.found("workspace")
-    }
-
-    /// Sets how often actions of a workspace are tried: 1 to 30 attempts, and 1 ms to an hour
-    /// before the second one.
-    pub async fn set_retries(&self, retries: &Retries) -> Result<Retries, OperatorError> {
-        let wanted = WorkspaceSettings {
-            retry_attempts: Some(retries.attempts),
-            retry_first_milliseconds: Some(retries.first_pause_milliseconds),
-            ..WorkspaceSettings::default()
-        };
-        self.change_settings(retries.workspace_id, &wanted).await?;
-        self.retries(retries.workspace_id).await
-    }
-
-    /// Sets whether responses of accounts are kept, sealed, after their run has succeeded.
-    pub async fn keep_answers(
+    /// Changes those settings of a workspace that are given, and gives all of them. Where a search
+    /// is switched off, what stands for the values of runs is deleted in small pieces.
+    pub async fn set_settings(
         &self,
         workspace: WorkspaceId,
-        keep: bool,
-    ) -> Result<(), OperatorError> {
-        let wanted = WorkspaceSettings {
-            keeps_answers: Some(keep),
-            ..WorkspaceSettings::default()
-        };
-        self.change_settings(workspace, &wanted).await
-    }
-
-    /// Sets whether runs can be found by what was submitted to them. On, that holds for new runs;
-    /// off, for all: what stands for their values is deleted in small pieces.
-    pub async fn set_search(
-        &self,
-        workspace: WorkspaceId,
-        is_searchable: bool,
-    ) -> Result<(), OperatorError> {
-        let wanted = WorkspaceSettings {
-            is_searchable: Some(is_searchable),
-            ..WorkspaceSettings::default()
-        };
-        self.change_settings(workspace, &wanted).await?;
-        match is_searchable {
-            true => Ok(()),
-            false => self.end_search(workspace).await,
+        wanted: &WorkspaceSettings,
+    ) -> Result<WorkspaceSettings, OperatorError> {
+        self.change_settings(workspace, wanted).await?;
+        if wanted.is_searchable == Some(false) {
+            self.end_search(workspace).await?;
         }
+        self.settings(workspace).await
     }
 
     /// The settings of a workspace, all of them.
@@ -162,9 +126,9 @@ impl Operator {
             given(wanted.retry_first_milliseconds)
                 .as_ref()
                 .map(|one| &one[..]),
-            wanted.keeps_answers,
+            wanted.keep_answers,
             wanted.is_searchable,
-            wanted.notifies_by_email,
+            wanted.notify_by_email,
         )
         .await
     }
@@ -187,6 +151,31 @@ impl WorkspaceSettings {
 
 fn allowance(stored: Option<i32>) -> Option<Option<u32>> {
     Some(stored.map(i32::unsigned_abs))
+}
+
+/// A number of runs, or 'unlimited'.
+pub fn or_unlimited(text: &str) -> Result<Nullable<u32>, &'static str> {
+    number_or("unlimited", text).ok_or("must be a number or 'unlimited'")
+}
+
+fn or_default(text: &str) -> Result<Nullable<i32>, &'static str> {
+    number_or("default", text).ok_or("must be a number or 'default'")
+}
+
+fn number_or<N: FromStr>(word: &str, text: &str) -> Option<Nullable<N>> {
+    match text == word {
+        true => Some(None),
+        false => text.parse().ok().map(Some),
+    }
+}
+
+/// Whether a setting is on.
+pub fn on_or_off(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be 'on' or 'off'"),
+    }
 }
 
 /// An allowance as the database stores it.

@@ -1,8 +1,9 @@
 //! Webhooks: create one (the only time that its secret is shown), replace it by a successor, delete
 //! it (its secret is destroyed).
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
+use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
@@ -11,10 +12,14 @@ use letterbox_common::{
     webhook::{DeliveryFault, KeptNames, Rules, Scheme, WebhookAddress, secret_for},
 };
 use letterbox_database::{FromRow, statements};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain};
+use crate::{
+    Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain, optional_json,
+    settings::Nullable,
+};
 
 /// Longest list of networks, and longest rules, in characters: as their columns take them.
 const MAX_TEXT: usize = 4_096;
@@ -25,8 +30,8 @@ const MIN_SECRET: usize = 16;
 macro_rules! columns {
     () => {
         "webhook_id, workspace_id, name, scheme, allow_from,
-       coalesce(kept_headers, '{}') AS kept_headers, same_by_id, replaces, ends_at, created_at,
-       deleted_at, coalesce(settable_until = 'infinity', false) AS awaits_secret"
+       coalesce(kept_headers, '{}') AS kept_headers, same_by_id AS same_by, replaces, ends_at,
+       created_at, deleted_at, coalesce(settable_until = 'infinity', false) AS awaits_secret"
     };
 }
 
@@ -119,37 +124,98 @@ SELECT refusal_id, refused_at, reason, request_id FROM webhook_refusals
 WHERE workspace_id = $1 AND webhook_id = $2 ORDER BY refusal_id DESC LIMIT $3";
 }
 
-/// The sender of a webhook: how it signs, and from where it sends.
-#[derive(Debug, Clone)]
-pub struct Sender {
-    /// The scheme of its signatures.
-    pub scheme: Scheme,
-    /// JSON text of the rules, where the scheme is custom.
-    pub rules: Option<String>,
-    /// The secret that it has already; `None` makes a new one.
-    pub secret: Option<Secret>,
-    /// Its secret is set later: until then nobody knows one, and nothing is accepted.
-    pub is_secret_later: bool,
-    /// Networks that it sends from; `None` is from everywhere.
-    pub allow_from: Option<String>,
-    /// Headers that are kept of its deliveries, besides those of its scheme.
-    pub kept_headers: Vec<String>,
-    /// Whether two deliveries are the same by the sender's signed id, not by the body.
-    pub same_by_id: bool,
+/// The settings of a webhook: which tool sends to it, how that signs, and from where. A document and
+/// the flags of the command line are this: what is `None` is left as it is, or by default.
+#[derive(Debug, Clone, Default, PartialEq, Args, FromRow, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookSettings {
+    /// The tool that will send to it
+    #[arg(long)]
+    pub name: String,
+    /// The scheme by which that tool signs [default: letterbox]
+    #[arg(
+        long,
+        value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
+    )]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<Scheme>,
+    /// A file with the rules of a custom scheme, as JSON
+    #[arg(long, value_name = "FILE", value_parser = rules_in_file, required_if_eq("scheme", "custom"))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(with = optional_json)]
+    pub rules: Option<Value>,
+    /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
+    #[arg(long, value_name = "CIDR[,CIDR...]", value_parser = networks)]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::given"
+    )]
+    #[row(with = Some)]
+    pub allow_from: Option<Nullable<String>>,
+    /// Headers that are kept with each signal, besides those of the scheme; at most 8, for the
+    /// schemes letterbox and custom
+    #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_headers: Option<Vec<String>>,
+    /// What makes two deliveries one: an equal body, or the id that the tool has given and signed
+    /// (svix, standard-webhooks, and custom schemes with an id) [default: body]
+    #[arg(long, value_name = "body|id")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(with = SameBy::given)]
+    pub same_by: Option<SameBy>,
+    /// Where a new webhook's secret is; without it, one is made.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(default)]
+    pub secret: Option<SecretFrom>,
 }
 
-impl Default for Sender {
-    fn default() -> Self {
-        Self {
-            scheme: Scheme::Letterbox,
-            rules: None,
-            secret: None,
-            is_secret_later: false,
-            allow_from: None,
-            kept_headers: Vec::new(),
-            same_by_id: false,
-        }
+/// What makes two deliveries one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SameBy {
+    /// Equal bodies
+    Body,
+    /// The id that the sender has given and signed
+    Id,
+}
+
+impl SameBy {
+    fn stored(is_by_id: bool) -> Self {
+        if is_by_id { Self::Id } else { Self::Body }
     }
+
+    fn given(is_by_id: bool) -> Option<Self> {
+        Some(Self::stored(is_by_id))
+    }
+}
+
+/// Where a secret is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecretFrom {
+    /// In this file.
+    File(String),
+    /// In this environment variable.
+    Environment(String),
+    /// It is set when the tool has given it: until then nobody knows one, and nothing is accepted.
+    Later,
+}
+
+fn networks(text: &str) -> Result<Nullable<String>, Infallible> {
+    Ok(Some(text.to_owned()))
+}
+
+fn rules_in_file(name: &str) -> Result<Value, String> {
+    let text = std::fs::read_to_string(name).map_err(|error| error.to_string())?;
+    rules_in(&text).map_err(|reason| reason.to_string())
+}
+
+/// The rules of a custom scheme, of a JSON text.
+pub fn rules_in(text: &str) -> Result<Value, Reason> {
+    let parsed = serde_json::from_str(text);
+    parsed.map_err(|error| Reason::InvalidScheme(format!("rules: {error}")))
 }
 
 /// A webhook, without its secret.
@@ -167,8 +233,9 @@ pub struct WebhookRow {
     pub allow_from: Option<String>,
     /// Headers that are kept of its deliveries, besides those of its scheme.
     pub kept_headers: Vec<String>,
-    /// Whether two deliveries are the same by the sender's signed id, not by the body.
-    pub same_by_id: bool,
+    /// What makes two deliveries one.
+    #[row(with = SameBy::stored)]
+    pub same_by: SameBy,
     /// The webhook whose successor it is; `None` if it is none.
     pub replaces: Option<WebhookId>,
     /// When it ends because it was replaced, unless its successor is used before.
@@ -227,33 +294,33 @@ impl NewWebhook {
 }
 
 impl Operator {
-    /// Creates a webhook for a sender.
+    /// Creates a webhook, with the secret that the tool has given, if it has.
     ///
     /// # Errors
-    /// When the name is invalid, there is no such workspace, or the sender's rules, secret or
-    /// networks are invalid.
+    /// When there is no such workspace, or a setting or the secret is invalid.
     pub async fn create_webhook(
         &self,
         keys: &dyn Seal,
         workspace: WorkspaceId,
-        name: &str,
-        sender: &Sender,
+        settings: &WebhookSettings,
+        secret: Option<Secret>,
     ) -> Result<NewWebhook, OperatorError> {
-        check_name(name)?;
-        let secret = sender.check()?;
+        check_name(&settings.name)?;
+        let secret = settings.check(secret)?;
         let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
+        let rules = settings.rules_text();
         let created = create_webhook(
             &self.database,
             workspace,
             new.address.webhook,
-            name,
+            &settings.name,
             &sealed,
-            sender.scheme,
-            sender.rules.as_deref(),
-            sender.allow_from.as_deref(),
-            sender.is_secret_later,
-            &sender.kept_headers,
-            sender.same_by_id,
+            settings.scheme(),
+            rules.as_deref(),
+            settings.allow_from.as_ref().and_then(Option::as_deref),
+            settings.secret == Some(SecretFrom::Later),
+            settings.kept_headers.as_deref().unwrap_or_default(),
+            settings.same_by == Some(SameBy::Id),
         );
         let created = created.await;
         let missing = Reason::NotFound("workspace");
@@ -315,7 +382,7 @@ impl Operator {
     }
 
     /// Sets which networks may send to a webhook, and which headers are kept of its deliveries:
-    /// what [`Sender::check`] has found right.
+    /// what [`WebhookSettings::check`] has found right.
     pub(crate) async fn change_webhook(
         &self,
         webhook: &WebhookRow,
@@ -355,32 +422,64 @@ impl Operator {
     }
 }
 
-impl Sender {
-    /// Checks everything about it. Gives the secret: that which it has already, or a new one.
-    pub(crate) fn check(&self) -> Result<Secret, OperatorError> {
-        let rules = rules_of(self.scheme, self.rules.as_deref())?;
-        if let Some(networks) = &self.allow_from {
+impl WebhookSettings {
+    /// Those of a webhook of this name, and otherwise by default.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Checks all of them. Gives the secret: that which the tool has given, or a new one.
+    pub(crate) fn check(&self, given: Option<Secret>) -> Result<Secret, OperatorError> {
+        let (scheme, text) = (self.scheme(), self.rules_text());
+        let rules = rules_of(scheme, text.as_deref())?;
+        let networks = self.allow_from.as_ref().and_then(Option::as_ref);
+        if let Some(networks) = networks {
             let parsed = networks.parse::<Networks>();
             parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
             if networks.trim().is_empty() {
                 return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
             }
         }
-        let texts = [("networks", &self.allow_from), ("rules", &self.rules)];
-        for (what, text) in texts {
-            let length = text.as_ref().map_or(0, |text| text.chars().count());
+        for (what, text) in [("networks", networks), ("rules", text.as_ref())] {
+            let length = text.map_or(0, |text| text.chars().count());
             if length > MAX_TEXT {
                 let told = format!("{what}: at most {MAX_TEXT} characters, not {length}");
                 return Err(Reason::InvalidScheme(told).into());
             }
         }
-        let kept = KeptNames::new(self.scheme, &rules, &self.kept_headers);
+        let kept = KeptNames::new(
+            scheme,
+            &rules,
+            self.kept_headers.as_deref().unwrap_or_default(),
+        );
         kept.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
-        if self.same_by_id && rules.id_header.is_none() {
-            let why = format!("the scheme {} signs no id", self.scheme);
+        if self.same_by == Some(SameBy::Id) && rules.id_header.is_none() {
+            let why = format!("the scheme {scheme} signs no id");
             return Err(Reason::InvalidScheme(why).into());
         }
-        usable_secret(&rules, self.secret.clone())
+        usable_secret(&rules, given)
+    }
+
+    /// What they say, and where they say nothing, what there is.
+    pub(crate) fn over(&self, former: &Self) -> Self {
+        Self {
+            allow_from: self.allow_from.clone().or(former.allow_from.clone()),
+            kept_headers: self.kept_headers.clone().or(former.kept_headers.clone()),
+            secret: None,
+            ..former.clone()
+        }
+    }
+
+    fn scheme(&self) -> Scheme {
+        self.scheme.unwrap_or(Scheme::Letterbox)
+    }
+
+    fn rules_text(&self) -> Option<String> {
+        self.rules.as_ref().map(Value::to_string)
     }
 }
 

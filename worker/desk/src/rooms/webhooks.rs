@@ -8,7 +8,7 @@ use letterbox_common::{
     sealing::{SealedColumn, Secret},
     webhook::{Scheme, WebhookAddress},
 };
-use letterbox_operator::{NewWebhook, Sender, SignalFilter};
+use letterbox_operator::{NewWebhook, SameBy, SignalFilter, WebhookSettings, rules_in};
 use serde_json::{Value, json};
 
 use super::{Visit, chosen, id, or_refusal, see_list};
@@ -47,21 +47,23 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
 pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let sender = Sender {
-        scheme: chosen(visit.given("scheme")?)?,
-        rules: form.get("rules").map(str::to_owned),
-        secret: secret(visit),
-        is_secret_later: false,
-        allow_from: form.get("allow_from").map(str::to_owned),
-        kept_headers: form.get("kept_headers").map_or_else(Vec::new, |names| {
-            names.split_whitespace().map(str::to_owned).collect()
-        }),
-        same_by_id: form.get("same_by_id").is_some(),
-    };
+    let (name, scheme) = (visit.given("name")?, chosen(visit.given("scheme")?)?);
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
-    let name = visit.given("name")?;
-    let creating = operator.create_webhook(&keys, workspace, name, &sender);
+    let creating = async {
+        let kept = form.get("kept_headers").map(str::split_whitespace);
+        let settings = WebhookSettings {
+            name: name.to_owned(),
+            scheme: Some(scheme),
+            rules: form.get("rules").map(rules_in).transpose()?,
+            allow_from: form.get("allow_from").map(|text| Some(text.to_owned())),
+            kept_headers: kept.map(|names| names.map(str::to_owned).collect()),
+            same_by: form.get("same_by").map(|_| SameBy::Id),
+            secret: None,
+        };
+        let created = operator.create_webhook(&keys, workspace, &settings, secret(visit));
+        created.await
+    };
     match or_refusal(creating.await)? {
         Ok(new) => Ok(made(visit, &new)),
         Err(refused) => {
@@ -73,7 +75,7 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
                 "rules",
                 "allow_from",
                 "kept_headers",
-                "same_by_id",
+                "same_by",
             ] {
                 found[name] = form.get(name).into();
             }

@@ -4,10 +4,9 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_database::statements;
 
 use super::{
-    Document, MemberDocument, PolicyDocument, SubscriptionDocument, WebhookDocument,
-    WorkflowDocument, only_one,
+    Document, MemberDocument, PolicyDocument, SubscriptionDocument, WorkflowDocument, only_one,
 };
-use crate::{Operator, OperatorError};
+use crate::{Operator, OperatorError, WebhookSettings};
 
 statements! {
     /// The workflows of a workspace that are not deleted.
@@ -17,9 +16,9 @@ FROM workflows f JOIN users u ON u.user_id = f.owner_id
 WHERE f.workspace_id = $1 AND f.state <> 'deleted' ORDER BY f.name, f.workflow_id";
 
     /// The webhooks of a workspace that are neither deleted nor replaced.
-    fn export_webhooks(workspace: WorkspaceId) -> Vec<WebhookDocument> = "
+    fn export_webhooks(workspace: WorkspaceId) -> Vec<WebhookSettings> = "
 SELECT name, scheme, scheme_rules AS rules, allow_from,
-    coalesce(kept_headers, '{}') AS keep_headers, same_by_id AS same_by
+    coalesce(kept_headers, '{}') AS kept_headers, same_by_id AS same_by
 FROM webhooks WHERE workspace_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
 ORDER BY name, webhook_id";
 }

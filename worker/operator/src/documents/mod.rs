@@ -27,7 +27,7 @@ pub use self::{
 
 use letterbox_database::{FromRow, Statement};
 
-use crate::{Reason, WorkspaceSettings, json, optional_json};
+use crate::{Reason, WebhookSettings, WorkspaceSettings, json};
 
 /// The JSON Schema of documents.
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
@@ -48,7 +48,7 @@ pub enum Document {
     /// A workflow with its definition.
     Workflow(WorkflowDocument),
     /// A webhook.
-    Webhook(WebhookDocument),
+    Webhook(WebhookSettings),
     /// A subscription to its signals.
     Subscription(SubscriptionDocument),
 }
@@ -90,68 +90,6 @@ pub struct WorkflowDocument {
     /// As `workflow deploy` takes it.
     #[row(with = json)]
     pub definition: Value,
-}
-
-/// A webhook.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WebhookDocument {
-    /// Of one webhook of the workspace that is neither deleted nor replaced.
-    pub name: String,
-    /// How its tool signs; `letterbox` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheme: Option<String>,
-    /// The rules of a custom scheme.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[row(with = optional_json)]
-    pub rules: Option<Value>,
-    /// Networks that may send; `null` is from everywhere.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
-    #[row(with = Some)]
-    pub allow_from: Option<Option<String>>,
-    /// Headers that are kept besides those of the scheme.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_headers: Option<Vec<String>>,
-    /// What makes two deliveries one; `body` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[row(with = SameBy::stored)]
-    pub same_by: Option<SameBy>,
-    /// Where a new webhook's secret is; without it, one is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[row(default)]
-    pub secret: Option<SecretFrom>,
-}
-
-/// What makes two deliveries one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SameBy {
-    /// Equal bodies.
-    Body,
-    /// The id that the sender has given and signed.
-    Id,
-}
-
-impl SameBy {
-    fn stored(is_by_id: bool) -> Option<Self> {
-        Some(if is_by_id { Self::Id } else { Self::Body })
-    }
-}
-
-/// Where a secret is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SecretFrom {
-    /// In this file.
-    File(String),
-    /// In this environment variable.
-    Environment(String),
-    /// It is set when the tool has given it.
-    Later,
 }
 
 /// A subscription.

@@ -5,18 +5,16 @@ use letterbox_common::{
     ids::{WorkflowId, WorkspaceId},
     sealing::{Seal, Secret},
     states::WorkflowState,
-    webhook::Scheme,
 };
 use letterbox_database::statements;
-use serde_json::Value;
 
 use super::{
-    Document, MadeWebhook, MemberDocument, SameBy, SecretFrom, Secrets, SubscriptionDocument,
-    WebhookDocument, WorkflowDocument, change::Change, outlook::no_member,
+    Document, MadeWebhook, MemberDocument, Secrets, SubscriptionDocument, WorkflowDocument,
+    change::Change, outlook::no_member,
 };
 use crate::{
-    Member, Move, NewSubscription, Operator, OperatorError, Reason, Sender, SubscribedTo,
-    WebhookRow,
+    Member, Move, NewSubscription, Operator, OperatorError, Reason, SecretFrom, SubscribedTo,
+    WebhookRow, WebhookSettings,
 };
 
 statements! {
@@ -121,28 +119,25 @@ impl Operator {
         keys: &dyn Seal,
         secrets: &Secrets<'_>,
         workspace: WorkspaceId,
-        wanted: &WebhookDocument,
+        wanted: &WebhookSettings,
     ) -> Result<MadeWebhook, OperatorError> {
-        let sender = wanted.sender(wanted.given_secret(secrets)?)?;
-        let is_shown = sender.secret.is_none() && !sender.is_secret_later;
-        let made = self
-            .create_webhook(keys, workspace, &wanted.name, &sender)
-            .await?;
+        let given = given_secret(wanted, secrets)?;
+        let made = self.create_webhook(keys, workspace, wanted, given).await?;
         Ok(MadeWebhook {
             name: wanted.name.clone(),
             address: made.address,
-            secret: is_shown.then_some(made.secret),
+            secret: wanted.secret.is_none().then_some(made.secret),
         })
     }
 
     async fn set_up_webhook(
         &self,
         workspace: WorkspaceId,
-        wanted: &WebhookDocument,
+        wanted: &WebhookSettings,
     ) -> Result<(), OperatorError> {
         let now = self.webhook_named(workspace, &wanted.name).await?;
         let allow_from = wanted.allow_from.as_ref().unwrap_or(&now.allow_from);
-        let kept = wanted.keep_headers.as_ref().unwrap_or(&now.kept_headers);
+        let kept = wanted.kept_headers.as_ref().unwrap_or(&now.kept_headers);
         self.change_webhook(&now, allow_from.as_deref(), kept).await
     }
 
@@ -261,45 +256,13 @@ impl Operator {
     }
 }
 
-impl WebhookDocument {
-    /// What it says, and where it says nothing, what there is.
-    pub(super) fn over(&self, former: &Self) -> Self {
-        Self {
-            name: self.name.clone(),
-            scheme: former.scheme.clone(),
-            rules: former.rules.clone(),
-            allow_from: self.allow_from.clone().or(former.allow_from.clone()),
-            keep_headers: self.keep_headers.clone().or(former.keep_headers.clone()),
-            same_by: former.same_by,
-            secret: None,
-        }
-    }
-
-    /// The secret that its tool has given, read from where it is.
-    pub(super) fn given_secret(&self, secrets: &Secrets<'_>) -> Result<Option<Secret>, Reason> {
-        match &self.secret {
-            None | Some(SecretFrom::Later) => Ok(None),
-            Some(from) => secrets(from).map(Some).map_err(Reason::NoSecret),
-        }
-    }
-
-    /// The sender that it describes, with this secret.
-    pub(super) fn sender(&self, secret: Option<Secret>) -> Result<Sender, Reason> {
-        let scheme = match &self.scheme {
-            None => Scheme::Letterbox,
-            Some(word) => {
-                let scheme = word.parse::<Scheme>();
-                scheme.map_err(|error| Reason::InvalidScheme(format!("scheme: {error}")))?
-            }
-        };
-        Ok(Sender {
-            scheme,
-            rules: self.rules.as_ref().map(Value::to_string),
-            secret,
-            is_secret_later: self.secret == Some(SecretFrom::Later),
-            allow_from: self.allow_from.clone().flatten(),
-            kept_headers: self.keep_headers.clone().unwrap_or_default(),
-            same_by_id: self.same_by == Some(SameBy::Id),
-        })
+/// The secret that the tool of a webhook has given, read from where it is.
+pub(super) fn given_secret(
+    wanted: &WebhookSettings,
+    secrets: &Secrets<'_>,
+) -> Result<Option<Secret>, Reason> {
+    match &wanted.secret {
+        None | Some(SecretFrom::Later) => Ok(None),
+        Some(from) => secrets(from).map(Some).map_err(Reason::NoSecret),
     }
 }

@@ -8,12 +8,13 @@ use letterbox_common::{
 use letterbox_workflow::Definition;
 
 use super::{
-    Document, MemberDocument, PolicyDocument, SecretFrom, Secrets, Step, SubscriptionDocument,
-    WebhookDocument, WorkflowDocument,
+    Document, MemberDocument, PolicyDocument, Secrets, Step, SubscriptionDocument,
+    WorkflowDocument,
     change::{Change, told, told_link},
+    orders::given_secret,
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, check_name,
+    Losing, Operator, OperatorError, Reason, SecretFrom, WebhookSettings, check_name,
     policies::{DeployedActions, compare_policies},
     users::check_user,
 };
@@ -50,7 +51,7 @@ impl Outlook<'_> {
                         return Err(Reason::FixedMember(wanted.name.clone(), member).into());
                     }
                 }
-                wanted.over(former).sender(None)?.check().map(drop)
+                wanted.over(former).check(None).map(drop)
             }
             (Document::Webhook(wanted), _) => self.new_webhook(wanted, step),
             (Document::Subscription(wanted), _) => self.subscription(wanted, change).await,
@@ -175,7 +176,7 @@ impl Outlook<'_> {
         Ok(())
     }
 
-    fn new_webhook(&self, wanted: &WebhookDocument, step: &mut Step) -> Result<(), OperatorError> {
+    fn new_webhook(&self, wanted: &WebhookSettings, step: &mut Step) -> Result<(), OperatorError> {
         step.changes.extend(match &wanted.secret {
             Some(SecretFrom::File(name)) => Some(format!("its secret is in {name}")),
             Some(SecretFrom::Environment(name)) => {
@@ -184,8 +185,7 @@ impl Outlook<'_> {
             _ => None,
         });
         check_name(&wanted.name)?;
-        let secret = wanted.given_secret(self.secrets)?;
-        wanted.sender(secret)?.check().map(drop)
+        wanted.check(given_secret(wanted, self.secrets)?).map(drop)
     }
 
     async fn subscription(

@@ -3,7 +3,8 @@
 use letterbox_common::{ids::WorkspaceId, sealing::Secret};
 use serde::Serialize;
 
-use super::{Document, SecretFrom};
+use super::Document;
+use crate::SecretFrom;
 
 /// The documents of one workspace.
 #[derive(Debug, Clone, Default)]

@@ -4,9 +4,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
+use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{BoundStatement, Database, DatabaseError, Transaction, Work, statements};
-use letterbox_workflow::Decision;
 use uuid::Uuid;
 
 use super::{HOLD_RUNS, of_actions, of_turns};
@@ -150,46 +149,37 @@ impl BeginAttempts<'_> {
     fn begin(&self) -> BoundStatement<'_> {
         let all = || self.beginnings.iter();
         let decided = || all().map(|one| &one.decided);
-        let decisions: Vec<Decision> = decided().map(|one| one.ruling.decision).collect();
-        let rules: Vec<Option<i32>> = decided().map(|one| one.ruling.rule).collect();
-        let versions: Vec<i32> = decided().map(|one| one.policy_version).collect();
-        let requests: Vec<&str> = decided().map(|one| one.request.as_str()).collect();
-        let accounts: Vec<AccountId> = all().map(|one| one.account).collect();
-        let keys: Vec<Uuid> = all().map(|_| Uuid::new_v4()).collect();
         let begin = of_turns(&BEGIN_ATTEMPTS, all().map(|one| one.turn));
         of_actions(begin, all().map(|one| &one.action))
-            .bind(/* $9 idempotency_key */ keys)
-            .bind(/* $10 decision */ decisions)
-            .bind(/* $11 decision_rule */ rules)
-            .bind(/* $12 policy_version */ versions)
-            .bind(/* $13 request */ requests)
-            .bind(/* $14 account_id */ accounts)
-            .bind(
-                /* $15 was_asked */ all().map(|one| one.was_asked).collect::<Vec<_>>(),
+            .column(/* $9 idempotency_key */ all().map(|_| Uuid::new_v4()))
+            .column(
+                /* $10 decision */ decided().map(|one| one.ruling.decision),
             )
-            .bind(
-                /* $16 begun */ all().map(|one| one.action.begun).collect::<Vec<_>>(),
+            .column(
+                /* $11 decision_rule */ decided().map(|one| one.ruling.rule),
             )
-            .bind(
-                /* $17 answered */ all().map(|one| one.action.answered).collect::<Vec<_>>(),
+            .column(
+                /* $12 policy_version */ decided().map(|one| one.policy_version),
             )
+            .column(
+                /* $13 request */ decided().map(|one| one.request.as_str()),
+            )
+            .column(/* $14 account_id */ all().map(|one| one.account))
+            .column(/* $15 was_asked */ all().map(|one| one.was_asked))
+            .column(/* $16 begun */ all().map(|one| one.action.begun))
+            .column(/* $17 answered */ all().map(|one| one.action.answered))
             .bind(/* $18 lease_seconds */ self.lease.as_secs_f64())
             .bind(/* $19 least_seconds */ MIN_LEASE.as_secs_f64())
     }
 }
 
 fn lock_asked<'b>(asked: &[&'b Beginning]) -> BoundStatement<'b> {
-    let actions: Vec<&str> = asked.iter().map(|one| one.action.id.as_str()).collect();
     BoundStatement::new(&LOCK_ASKED)
-        .bind(
-            /* $1 workspace_id */
-            asked
-                .iter()
-                .map(|one| one.turn.workspace)
-                .collect::<Vec<_>>(),
+        .column(
+            /* $1 workspace_id */ asked.iter().map(|one| one.turn.workspace),
         )
-        .bind(
-            /* $2 run_id */ asked.iter().map(|one| one.turn.run).collect::<Vec<_>>(),
+        .column(/* $2 run_id */ asked.iter().map(|one| one.turn.run))
+        .column(
+            /* $3 action_id */ asked.iter().map(|one| one.action.id.as_str()),
         )
-        .bind(/* $3 action_id */ actions)
 }

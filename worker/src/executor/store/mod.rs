@@ -10,7 +10,6 @@ pub(super) mod load;
 mod rows;
 pub(super) mod write;
 
-use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{BoundStatement, Statement, statements};
 
 use super::record::{ActionKey, Turn};
@@ -41,19 +40,14 @@ pub(super) fn statements() -> impl Iterator<Item = &'static [&'static Statement]
 /// A statement whose first arguments are the keys of turns, `$3` being their tokens.
 fn of_turns<'p>(
     statement: &'static Statement,
-    turns: impl Iterator<Item = Turn>,
+    turns: impl Iterator<Item = Turn> + Clone,
 ) -> BoundStatement<'p> {
-    let (mut workspaces, mut runs, mut tokens) = (Vec::new(), Vec::new(), Vec::new());
-    for turn in turns {
-        workspaces.push(turn.workspace);
-        runs.push(turn.run);
-        tokens.push(turn.token);
-    }
-    let (workspaces, runs): (Vec<WorkspaceId>, Vec<RunId>) = (workspaces, runs);
     BoundStatement::new(statement)
-        .bind(/* $1 workspace_id */ workspaces)
-        .bind(/* $2 run_id */ runs)
-        .bind(/* $3 turn */ tokens)
+        .column(
+            /* $1 workspace_id */ turns.clone().map(|turn| turn.workspace),
+        )
+        .column(/* $2 run_id */ turns.clone().map(|turn| turn.run))
+        .column(/* $3 turn */ turns.map(|turn| turn.token))
 }
 
 /// Adds the columns that say which action is meant, `$4` to `$8`.
@@ -61,17 +55,20 @@ fn of_actions<'p>(
     statement: BoundStatement<'p>,
     keys: impl Iterator<Item = &'p ActionKey> + Clone,
 ) -> BoundStatement<'p> {
-    let ids: Vec<&str> = keys.clone().map(|key| key.id.as_str()).collect();
-    let kinds: Vec<&str> = keys.clone().map(|key| key.kind).collect();
-    let agents: Vec<Option<&str>> = keys.clone().map(|key| key.part_of.as_deref()).collect();
-    let untrusted: Vec<String> = keys.clone().map(|key| words(&key.taint.kinds())).collect();
-    let steered: Vec<String> = keys.map(|key| words(&key.taint.steered.kinds())).collect();
     statement
-        .bind(/* $4 action_id */ ids)
-        .bind(/* $5 type */ kinds)
-        .bind(/* $6 part_of */ agents)
-        .bind(/* $7 untrusted */ untrusted)
-        .bind(/* $8 steered_by */ steered)
+        .column(
+            /* $4 action_id */ keys.clone().map(|key| key.id.as_str()),
+        )
+        .column(/* $5 type */ keys.clone().map(|key| key.kind))
+        .column(
+            /* $6 part_of */ keys.clone().map(|key| key.part_of.as_deref()),
+        )
+        .column(
+            /* $7 untrusted */ keys.clone().map(|key| words(&key.taint.kinds())),
+        )
+        .column(
+            /* $8 steered_by */ keys.map(|key| words(&key.taint.steered.kinds())),
+        )
 }
 
 /// Words of a closed set, as the server writes an array: arrays of arrays can't be unnested.

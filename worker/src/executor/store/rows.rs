@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use letterbox_common::states::ActionState;
 use letterbox_database::{BoundStatement, replace_nul};
-use letterbox_workflow::{Decision, actions::Branch};
+use letterbox_workflow::actions::Branch;
 
 use crate::executor::record::{
     ActionKey, Answer, AttemptEnd, Change, Decided, Failure, Step, Turn,
@@ -110,24 +110,21 @@ impl<'s> ActionRow<'s> {
         statement: BoundStatement<'p>,
         rows: &[ActionRow<'p>],
     ) -> BoundStatement<'p> {
-        let seconds = |row: &ActionRow<'_>| row.retry_in.map(|time| time.as_secs_f64());
-        let errors: Vec<Option<String>> =
-            rows.iter().map(|row| row.error.map(replace_nul)).collect();
-        let statuses: Vec<Option<i32>> = rows.iter().map(|row| row.status.map(i32::from)).collect();
-        let states: Vec<ActionState> = rows.iter().map(|row| row.state).collect();
-        let branches: Vec<Option<Branch>> = rows.iter().map(|row| row.branch).collect();
-        let sealed: Vec<Option<&[u8]>> = rows.iter().map(|row| row.sealed).collect();
         statement
-            .bind(/* state */ states)
-            .bind(/* branch */ branches)
-            .bind(/* error */ errors)
-            .bind(
-                /* is_told */ rows.iter().map(|row| row.is_told).collect::<Vec<_>>(),
+            .column(/* state */ rows.iter().map(|row| row.state))
+            .column(/* branch */ rows.iter().map(|row| row.branch))
+            .column(
+                /* error */ rows.iter().map(|row| row.error.map(replace_nul)),
             )
-            .bind(/* answer_sealed */ sealed)
-            .bind(/* response_status */ statuses)
-            .bind(
-                /* retry_in_seconds */ rows.iter().map(seconds).collect::<Vec<_>>(),
+            .column(/* is_told */ rows.iter().map(|row| row.is_told))
+            .column(/* answer_sealed */ rows.iter().map(|row| row.sealed))
+            .column(
+                /* response_status */ rows.iter().map(|row| row.status.map(i32::from)),
+            )
+            .column(
+                /* retry_in_seconds */
+                rows.iter()
+                    .map(|row| row.retry_in.map(|time| time.as_secs_f64())),
             )
     }
 
@@ -137,23 +134,19 @@ impl<'s> ActionRow<'s> {
         rows: &[ActionRow<'p>],
     ) -> BoundStatement<'p> {
         let decided = || rows.iter().map(|row| row.decided);
-        let ruling = |decided: Option<&Decided>| decided.map(|decided| decided.ruling);
-        let decisions: Vec<Option<Decision>> = decided()
-            .map(|one| ruling(one).map(|ruling| ruling.decision))
-            .collect();
-        let rules: Vec<Option<i32>> = decided()
-            .map(|one| ruling(one).and_then(|ruling| ruling.rule))
-            .collect();
-        let versions: Vec<Option<i32>> = decided()
-            .map(|one| one.map(|decided| decided.policy_version))
-            .collect();
-        let requests: Vec<Option<&str>> = decided()
-            .map(|one| one.map(|decided| decided.request.as_str()))
-            .collect();
+        let ruling = || decided().map(|one| one.map(|decided| decided.ruling));
         statement
-            .bind(/* decision */ decisions)
-            .bind(/* decision_rule */ rules)
-            .bind(/* policy_version */ versions)
-            .bind(/* request */ requests)
+            .column(
+                /* decision */ ruling().map(|one| one.map(|ruling| ruling.decision)),
+            )
+            .column(
+                /* decision_rule */ ruling().map(|one| one.and_then(|ruling| ruling.rule)),
+            )
+            .column(
+                /* policy_version */ decided().map(|one| one.map(|one| one.policy_version)),
+            )
+            .column(
+                /* request */ decided().map(|one| one.map(|one| one.request.as_str())),
+            )
     }
 }

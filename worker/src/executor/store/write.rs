@@ -262,7 +262,7 @@ impl Work for WriteSteps<'_> {
 
 impl WriteSteps<'_> {
     /// The turns of some steps.
-    fn turns(&self, which: impl Fn(&Step) -> bool) -> impl Iterator<Item = Turn> {
+    fn turns(&self, which: impl Fn(&Step) -> bool + Clone) -> impl Iterator<Item = Turn> + Clone {
         let steps = self.steps.iter().filter(move |step| which(step));
         steps.map(|step| step.turn)
     }
@@ -288,16 +288,16 @@ impl WriteSteps<'_> {
     fn questions(&self) -> Option<BoundStatement<'_>> {
         let asking = self.asking();
         asking.clone().next()?;
-        let actions: Vec<&str> = asking.clone().map(|(_, action, _)| action).collect();
-        let ids: Vec<_> = actions.iter().map(|_| ApprovalId::generate()).collect();
-        let limits: Vec<f64> = asking
-            .clone()
-            .map(|(.., limit)| limit.as_secs_f64())
-            .collect();
-        let ask = of_turns(&ASK_APPROVALS, asking.map(|(turn, ..)| turn))
-            .bind(/* $4 action_id */ actions)
-            .bind(/* $5 approval_id */ ids)
-            .bind(/* $6 expires_in_seconds */ limits);
+        let ask = of_turns(&ASK_APPROVALS, asking.clone().map(|(turn, ..)| turn))
+            .column(
+                /* $4 action_id */ asking.clone().map(|(_, action, _)| action),
+            )
+            .column(
+                /* $5 approval_id */ asking.clone().map(|_| ApprovalId::generate()),
+            )
+            .column(
+                /* $6 expires_in_seconds */ asking.map(|(.., limit)| limit.as_secs_f64()),
+            );
         Some(ask)
     }
 
@@ -459,26 +459,23 @@ impl Ending {
 }
 
 fn end_runs<'p>(ends: Vec<Ending>) -> BoundStatement<'p> {
-    let workspaces: Vec<WorkspaceId> = ends.iter().map(|end| end.turn.workspace).collect();
-    let runs: Vec<RunId> = ends.iter().map(|end| end.turn.run).collect();
     let turn = |end: &Ending| end.is_of_turn.then_some(end.turn.token);
-    let turns: Vec<Option<i64>> = ends.iter().map(turn).collect();
-    let states: Vec<RunState> = ends.iter().map(|end| end.state).collect();
-    let reasons: Vec<Option<String>> = ends.into_iter().map(|end| end.reason).collect();
     BoundStatement::new(&END_RUNS)
-        .bind(/* $1 workspace_id */ workspaces)
-        .bind(/* $2 run_id */ runs)
-        .bind(/* $3 turn */ turns)
-        .bind(/* $4 state */ states)
-        .bind(/* $5 reason */ reasons)
+        .column(
+            /* $1 workspace_id */ ends.iter().map(|end| end.turn.workspace),
+        )
+        .column(/* $2 run_id */ ends.iter().map(|end| end.turn.run))
+        .column(/* $3 turn */ ends.iter().map(turn))
+        .column(/* $4 state */ ends.iter().map(|end| end.state))
+        .column(/* $5 reason */ ends.into_iter().map(|end| end.reason))
 }
 
 fn release_runs<'p>(releases: &[(Turn, Duration, Option<AccountId>)]) -> BoundStatement<'p> {
-    let seconds: Vec<f64> = releases.iter().map(|one| one.1.as_secs_f64()).collect();
-    let accounts: Vec<Option<AccountId>> = releases.iter().map(|one| one.2).collect();
     of_turns(&RELEASE_RUNS, releases.iter().map(|one| one.0))
-        .bind(/* $4 due_in_seconds */ seconds)
-        .bind(/* $5 account_id */ accounts)
+        .column(
+            /* $4 due_in_seconds */ releases.iter().map(|one| one.1.as_secs_f64()),
+        )
+        .column(/* $5 account_id */ releases.iter().map(|one| one.2))
 }
 
 fn wake_answered<'p>(actions: impl Iterator<Item = (Turn, &'p str)>) -> Option<BoundStatement<'p>> {
@@ -489,32 +486,27 @@ fn wake_answered<'p>(actions: impl Iterator<Item = (Turn, &'p str)>) -> Option<B
 }
 
 fn record_answers<'p>(rows: &[ActionRow<'p>]) -> BoundStatement<'p> {
-    let ids: Vec<&str> = rows.iter().map(|row| row.key.id.as_str()).collect();
-    let attempts: Vec<_> = rows.iter().filter_map(|row| row.attempt).collect();
+    let attempts = || rows.iter().filter_map(|row| row.attempt);
     let answers = of_turns(&RECORD_ANSWERS, rows.iter().map(|row| row.turn))
-        .bind(/* $4 action_id */ ids)
-        .bind(
-            /* $5 attempt */
-            attempts
-                .iter()
-                .map(|(number, _)| *number)
-                .collect::<Vec<_>>(),
-        );
-    let settled: Vec<i32> = attempts.iter().map(|(_, end)| end.settled()).collect();
-    ActionRow::outcomes(answers, rows).bind(/* $13 settled */ settled)
+        .column(
+            /* $4 action_id */ rows.iter().map(|row| row.key.id.as_str()),
+        )
+        .column(/* $5 attempt */ attempts().map(|(number, _)| number));
+    ActionRow::outcomes(answers, rows).column(
+        /* $13 settled */ attempts().map(|(_, end)| end.settled()),
+    )
 }
 
 fn record_changes<'p>(rows: &[ActionRow<'p>]) -> BoundStatement<'p> {
-    let keys: Vec<Uuid> = rows.iter().map(|_| Uuid::new_v4()).collect();
     let changes = of_turns(&RECORD_CHANGES, rows.iter().map(|row| row.turn));
     let changes = of_actions(changes, rows.iter().map(|row| row.key));
-    let changes = changes.bind(/* $9 idempotency_key */ keys);
+    let changes = changes.column(
+        /* $9 idempotency_key */ rows.iter().map(|_| Uuid::new_v4()),
+    );
     ActionRow::rulings(ActionRow::outcomes(changes, rows), rows)
-        .bind(
-            /* $21 begun */ rows.iter().map(|row| row.key.begun).collect::<Vec<_>>(),
-        )
-        .bind(
-            /* $22 answered */ rows.iter().map(|row| row.key.answered).collect::<Vec<_>>(),
+        .column(/* $21 begun */ rows.iter().map(|row| row.key.begun))
+        .column(
+            /* $22 answered */ rows.iter().map(|row| row.key.answered),
         )
 }
 

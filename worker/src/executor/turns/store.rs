@@ -298,13 +298,12 @@ pub(super) async fn take(
 
 /// A statement over runs by key and time.
 fn keyed<'p>(statement: &'static Statement, runs: &[Candidate]) -> BoundStatement<'p> {
-    let workspaces: Vec<WorkspaceId> = runs.iter().map(|one| one.lane.workspace).collect();
-    let ids: Vec<RunId> = runs.iter().map(|one| one.run).collect();
-    let times: Vec<SystemTime> = runs.iter().map(|one| one.due_at).collect();
     BoundStatement::new(statement)
-        .bind(/* $1 workspace_id */ workspaces)
-        .bind(/* $2 run_id */ ids)
-        .bind(/* $3 due_at */ times)
+        .column(
+            /* $1 workspace_id */ runs.iter().map(|one| one.lane.workspace),
+        )
+        .column(/* $2 run_id */ runs.iter().map(|one| one.run))
+        .column(/* $3 due_at */ runs.iter().map(|one| one.due_at))
 }
 
 /// The account of a lane, as it is stored: nil if it is not known.

@@ -11,7 +11,7 @@ use letterbox_common::{
     sealing::{SealedColumn, Secret, key_ring},
     webhook::Scheme,
 };
-use letterbox_operator::{Named, NewWebhook, RefusalRow, Sender};
+use letterbox_operator::{Named, NewWebhook, RefusalRow, SecretFrom, WebhookSettings};
 use serde_json::{Value, json};
 
 use crate::{
@@ -76,19 +76,8 @@ pub(crate) enum WebhookCommand {
 pub(crate) struct Creation {
     #[command(flatten)]
     workspace: InWorkspace,
-    /// The tool that will send to it
-    #[arg(long)]
-    name: String,
-    /// The scheme by which that tool signs
-    #[arg(
-        long,
-        default_value = "letterbox",
-        value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
-    )]
-    scheme: Scheme,
-    /// A file with the rules of a custom scheme, as JSON
-    #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
-    rules: Option<PathBuf>,
+    #[command(flatten)]
+    settings: WebhookSettings,
     /// A file with the secret that the tool gave you; without it, a new one is made
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -96,17 +85,6 @@ pub(crate) struct Creation {
     /// set-secret'; nothing is accepted before
     #[arg(long, conflicts_with = "secret_file")]
     secret_later: bool,
-    /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
-    #[arg(long, value_name = "CIDR[,CIDR...]")]
-    allow_from: Option<String>,
-    /// A header that is kept with each signal, besides those of the scheme; up to 8 times, for the
-    /// schemes letterbox and custom
-    #[arg(long, value_name = "NAME")]
-    keep_header: Vec<String>,
-    /// What makes two deliveries one: an equal body, or the id that the tool has given and signed
-    /// (svix, standard-webhooks, and custom schemes with an id)
-    #[arg(long, value_name = "body|id", default_value = "body", value_parser = ["body", "id"])]
-    same_by: String,
 }
 
 /// The arguments of `webhook replace`.
@@ -194,27 +172,23 @@ fn one_line(refusal: &RefusalRow) -> String {
 }
 
 async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
-    let sender = Sender {
-        scheme: new.scheme,
-        rules: new.rules.map(|file| file::read_text(&file)).transpose()?,
-        secret: read_secret(new.secret_file.as_deref())?,
-        is_secret_later: new.secret_later,
-        allow_from: new.allow_from,
-        kept_headers: new.keep_header,
-        same_by_id: new.same_by == "id",
+    let secret = read_secret(new.secret_file.as_deref())?;
+    let wanted = WebhookSettings {
+        secret: new.secret_later.then_some(SecretFrom::Later),
+        ..new.settings
     };
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
     let workspace = new.workspace.id(&operator).await?;
-    let creating = operator.create_webhook(&keys, workspace, &new.name, &sender);
+    let creating = operator.create_webhook(&keys, workspace, &wanted, secret);
     let created = creating.await?;
     let mut shown = shown(settings, &created);
     if new.secret_later {
         // Nobody knows the one that it has until then.
         shown["secret"] = Value::Null;
     }
-    shown["name"] = new.name.into();
-    shown["scheme"] = new.scheme.to_string().into();
+    shown["name"] = wanted.name.into();
+    shown["scheme"] = json!(wanted.scheme.unwrap_or(Scheme::Letterbox));
     Ok(Output::One(shown))
 }
 

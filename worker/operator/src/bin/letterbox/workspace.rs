@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use letterbox_common::ids::{AccountId, WorkspaceId};
-use letterbox_operator::{Named, Operator, Retries};
+use letterbox_operator::{Named, Operator, WorkspaceSettings, on_or_off, or_unlimited};
 use serde_json::json;
 
 use crate::{Failure, Output, policy};
@@ -24,8 +24,8 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long)]
         name: String,
         /// Runs that may start in a calendar month (UTC), or 'unlimited'
-        #[arg(long, value_name = "N", default_value = "unlimited")]
-        run_allowance: RunLimit,
+        #[arg(long, value_name = "N", default_value = "unlimited", value_parser = or_unlimited)]
+        run_allowance: Limit,
     },
     /// List all workspaces
     List,
@@ -35,31 +35,14 @@ pub(crate) enum WorkspaceCommand {
     Allowance {
         workspace_id: Named<WorkspaceId>,
         /// Runs that may start, or 'unlimited'
-        #[arg(long, value_name = "N")]
-        set: Option<RunLimit>,
+        #[arg(long, value_name = "N", value_parser = or_unlimited)]
+        set: Option<Limit>,
     },
-    /// Show or set how often an action is tried
-    Retries(RetryArguments),
-    /// Keep the responses of accounts, sealed, after their runs have succeeded; or drop them then
-    Answers {
+    /// Show the settings of a workspace, or change those that are given
+    Settings {
         workspace_id: Named<WorkspaceId>,
-        /// Keep them
-        #[arg(long, required_unless_present = "drop")]
-        keep: bool,
-        /// Drop them when a run has succeeded (the default)
-        #[arg(long, conflicts_with = "keep")]
-        drop: bool,
-    },
-    /// Let runs be found by submitted values (run list --field), from now on; or turn that off and
-    /// delete what is stored for it
-    Search {
-        workspace_id: Named<WorkspaceId>,
-        /// Index new submissions (the default)
-        #[arg(long, required_unless_present = "off")]
-        on: bool,
-        /// Index nothing, and delete what was indexed
-        #[arg(long, conflicts_with = "on")]
-        off: bool,
+        #[command(flatten)]
+        settings: WorkspaceSettings,
     },
     /// Show the usage of a workspace: runs of this month, bytes stored today, and by which webhooks
     Usage { workspace_id: Named<WorkspaceId> },
@@ -106,21 +89,8 @@ pub(crate) enum WorkspaceCommand {
     },
 }
 
-/// The arguments of `workspace retries`.
-#[derive(Args)]
-pub(crate) struct RetryArguments {
-    workspace_id: Named<WorkspaceId>,
-    /// Attempts, the first included
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=30))]
-    attempts: Option<i32>,
-    /// Pause before the second attempt, doubled for each further one, up to an hour
-    #[arg(long, value_name = "MS",
-          value_parser = clap::value_parser!(i32).range(1..=3_600_000))]
-    first_pause_milliseconds: Option<i32>,
-    /// Back to the setting of the workers
-    #[arg(long, conflicts_with_all = ["attempts", "first_pause_milliseconds"])]
-    default: bool,
-}
+/// Runs that may start in a month; `None` is unlimited.
+type Limit = Option<u32>;
 
 /// A workspace, or 'all'.
 #[derive(Debug, Clone)]
@@ -137,37 +107,12 @@ impl FromStr for WorkspaceOrAll {
     }
 }
 
-/// A number of runs, or 'unlimited'.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RunLimit(Option<u32>);
-
-impl FromStr for RunLimit {
-    type Err = &'static str;
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "unlimited" => Ok(Self(None)),
-            text => text
-                .parse()
-                .map(|runs| Self(Some(runs)))
-                .map_err(|_| "must be a number or 'unlimited'"),
-        }
-    }
-}
-
-fn on_or_off(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("must be 'on' or 'off'"),
-    }
-}
-
 pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output, Failure> {
     Ok(match verb {
         WorkspaceCommand::Create {
             name,
             run_allowance,
-        } => Output::one(&operator.create_workspace(&name, run_allowance.0).await?),
+        } => Output::one(&operator.create_workspace(&name, run_allowance).await?),
         WorkspaceCommand::Usage { workspace_id } => {
             let workspace = operator.id(&workspace_id).await?;
             Output::one(&operator.usage(workspace).await?)
@@ -181,7 +126,7 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Allowance { workspace_id, set } => {
             let workspace = operator.id(&workspace_id).await?;
             Output::one(&match set {
-                Some(runs) => operator.set_allowance(workspace, runs.0).await?,
+                Some(runs) => operator.set_allowance(workspace, runs).await?,
                 None => operator.allowance(workspace).await?,
             })
         }
@@ -204,20 +149,12 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             }
             Output::one(&operator.notices(workspace).await?)
         }
-        WorkspaceCommand::Retries(arguments) => retries(operator, arguments).await?,
-        WorkspaceCommand::Answers {
-            workspace_id, keep, ..
+        WorkspaceCommand::Settings {
+            workspace_id,
+            settings,
         } => {
-            let workspace_id = operator.id(&workspace_id).await?;
-            operator.keep_answers(workspace_id, keep).await?;
-            Output::one(&json!({ "workspace_id": workspace_id, "keep_answers": keep }))
-        }
-        WorkspaceCommand::Search {
-            workspace_id, on, ..
-        } => {
-            let workspace_id = operator.id(&workspace_id).await?;
-            operator.set_search(workspace_id, on).await?;
-            Output::one(&json!({ "workspace_id": workspace_id, "is_searchable": on }))
+            let workspace = operator.id(&workspace_id).await?;
+            Output::one(&operator.set_settings(workspace, &settings).await?)
         }
         WorkspaceCommand::Hold { workspace } => {
             let workspace = operator.id_of(workspace.0.as_ref()).await?;
@@ -242,23 +179,4 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             policy::show_or_set(operator, workspace, set.as_deref(), dry_run).await?
         }
     })
-}
-
-/// Sets what is given; shows the rest.
-async fn retries(operator: &Operator, given: RetryArguments) -> Result<Output, Failure> {
-    let workspace_id = operator.id(&given.workspace_id).await?;
-    let former = operator.retries(workspace_id).await?;
-    let attempts = given.attempts.or(former.attempts);
-    let first_pause = given.first_pause_milliseconds;
-    let first_pause = first_pause.or(former.first_pause_milliseconds);
-    let wanted = Retries {
-        workspace_id,
-        attempts: attempts.filter(|_| !given.default),
-        first_pause_milliseconds: first_pause.filter(|_| !given.default),
-    };
-    // Nothing is written, and so nothing is audited, unless something changes.
-    if wanted == former {
-        return Ok(Output::one(&former));
-    }
-    Ok(Output::one(&operator.set_retries(&wanted).await?))
 }
