@@ -1,23 +1,19 @@
 //! A request: its path, the values of its query and of its form, its cookie.
 
-use std::{net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use http_body_util::{BodyExt, Limited};
 use hyper::{
     Method,
     body::Incoming,
-    header::{self, HeaderMap},
+    header::{self, HeaderMap, HeaderValue},
     http::request::Parts,
 };
 use letterbox_common::{Token, process::client_address::ClientAddress};
 use letterbox_operator::{Browser, MAX_REASON};
 use url::form_urlencoded;
 
-use crate::{
-    desk::Desk,
-    response::Trouble,
-    session::{self, Begun},
-};
+use crate::{desk::Desk, response::Trouble, session::Cookie};
 
 const ENCODED: &str = "application/x-www-form-urlencoded";
 /// Maximum bytes of a form of whoever is not signed in, and how long it may take to arrive.
@@ -127,6 +123,23 @@ impl Values {
         of_name.map(|(_, value)| value.as_str())
     }
 
+    /// What a page shows again of what was filled in: no secret.
+    pub(crate) fn shown(&self) -> BTreeMap<&str, &str> {
+        let secrets = [
+            "credential",
+            "secret",
+            "client_secret",
+            "code",
+            "form_token",
+        ];
+        let shown = self
+            .0
+            .iter()
+            .rev()
+            .filter(|(name, _)| !secrets.contains(&&**name));
+        shown.map(|(name, value)| (&**name, &**value)).collect()
+    }
+
     /// All of them but those of this name, encoded as a query.
     pub(crate) fn without(&self, name: &str) -> String {
         let others = self.0.iter().filter(|(given, _)| given != name);
@@ -151,14 +164,9 @@ pub(crate) struct Asked {
     pub(crate) form: Values,
     /// The token of the session, if the cookie has one.
     pub(crate) session: Option<Token>,
-    /// What a sign-in by an issuer began with, if the browser has kept it.
-    pub(crate) begun: Option<String>,
-    /// What the browser was given when it asked for a link.
-    asked_with: Option<Token>,
-    /// What letting Letterbox in for an account began with.
-    pub(crate) letting_in: Option<String>,
-    /// What was made, and is shown once.
-    made: Option<String>,
+    /// What the browser has kept.
+    cookies: Vec<HeaderValue>,
+    is_https: bool,
     /// Of the client.
     pub(crate) address: String,
     /// The client, as its requests are counted.
@@ -183,26 +191,30 @@ impl Asked {
             return Err(Trouble::Forged);
         }
         let query = Values::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let begun = |what| session::begun_in(what, &head.headers, desk.is_https());
+        let cookies = Vec::from_iter(head.headers.get_all(header::COOKIE).iter().cloned());
+        let session = Cookie::Session.value_in(&cookies, desk.is_https());
         let address = desk.proxies.address(peer, &head.headers);
         Ok(Self {
             is_post,
             path: head.uri.path().to_owned(),
             query: query.checked(false)?,
             form: Values::default(),
-            session: session::token_in(&head.headers, desk.is_https()),
-            begun: begun(Begun::SignIn).map(str::to_owned),
-            asked_with: begun(Begun::Link).and_then(Token::parse),
-            letting_in: begun(Begun::LetIn).map(str::to_owned),
-            made: begun(Begun::Made).map(str::to_owned),
+            session: session.and_then(Token::parse),
+            cookies,
+            is_https: desk.is_https(),
             address: address.to_string(),
             client: address.into(),
         })
     }
 
+    /// What the browser has kept of this.
+    pub(crate) fn kept(&self, what: Cookie) -> Option<&str> {
+        what.value_in(&self.cookies, self.is_https)
+    }
+
     /// The secret of what was made just now, and has this id.
     pub(crate) fn made(&self, id: &impl ToString) -> Option<&str> {
-        let (made, secret) = self.made.as_deref()?.split_once('.')?;
+        let (made, secret) = self.kept(Cookie::Made)?.split_once('.')?;
         (made == id.to_string()).then_some(secret)
     }
 
@@ -211,7 +223,7 @@ impl Asked {
         Browser {
             address: self.address.clone(),
             session: self.session.clone(),
-            asked_with: self.asked_with.clone(),
+            asked_with: self.kept(Cookie::Link).and_then(Token::parse),
             email: self.form.get("email").map(|email| email.trim().to_owned()),
         }
     }

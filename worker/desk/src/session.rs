@@ -1,8 +1,8 @@
-//! The session of a browser: a cookie that scripts can't read and other sites can't have posted,
-//! and a token in every form of its pages.
+//! The session of a browser: cookies that scripts can't read and other sites can't have posted, and
+//! a token in every form of its pages.
 
 use hmac::{Hmac, KeyInit, Mac};
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::HeaderValue;
 use letterbox_common::Token;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
@@ -10,86 +10,61 @@ use subtle::ConstantTimeEq;
 /// The purpose of the hash in forms.
 const IN_FORMS: &[u8] = b"letterbox desk form";
 
-/// The name of the cookie. Over https only this very host can have set it.
-fn name(is_https: bool) -> &'static str {
-    if is_https {
-        "__Host-letterbox"
-    } else {
-        "letterbox"
-    }
-}
-
-/// What a browser has begun elsewhere, and ends here.
+/// What the desk has a browser keep, each in a cookie of its own.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Begun {
-    /// Signing in by an issuer.
+pub(crate) enum Cookie {
+    /// The token of its session.
+    Session,
+    /// What signing in by an issuer began with.
     SignIn,
-    /// Signing in by a link that comes by e-mail.
+    /// What asking for a link by e-mail began with.
     Link,
-    /// Letting Letterbox in for an account.
+    /// What letting Letterbox in for an account began with.
     LetIn,
-    /// Making something that is shown once.
+    /// What was made, and is shown once.
     Made,
 }
 
-impl Begun {
-    /// The name of the cookie with what it began with.
-    fn name(self, is_https: bool) -> &'static str {
-        match (self, is_https) {
-            (Self::SignIn, true) => "__Host-letterbox-sign-in",
-            (Self::SignIn, false) => "letterbox-sign-in",
-            (Self::Link, true) => "__Host-letterbox-link",
-            (Self::Link, false) => "letterbox-link",
-            (Self::LetIn, true) => "__Host-letterbox-let-in",
-            (Self::LetIn, false) => "letterbox-let-in",
-            (Self::Made, true) => "__Host-letterbox-made",
-            (Self::Made, false) => "letterbox-made",
-        }
+impl Cookie {
+    /// Over https only this very host can have set it.
+    fn name(self, is_https: bool) -> String {
+        let host = if is_https { "__Host-" } else { "" };
+        let what = match self {
+            Self::Session => "",
+            Self::SignIn => "-sign-in",
+            Self::Link => "-link",
+            Self::LetIn => "-let-in",
+            Self::Made => "-made",
+        };
+        format!("{host}letterbox{what}")
     }
-}
 
-/// The token in the cookie of a request.
-pub(crate) fn token_in(headers: &HeaderMap, is_https: bool) -> Option<Token> {
-    Token::parse(value_of(name(is_https), headers)?)
-}
+    /// Its value in the lines of a request.
+    pub(crate) fn value_in(self, lines: &[HeaderValue], is_https: bool) -> Option<&str> {
+        let name = self.name(is_https);
+        let mut cookies = lines
+            .iter()
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.split(';'))
+            .filter_map(|cookie| cookie.trim().split_once('='));
+        let (_, value) = cookies.find(|(given, _)| *given == name)?;
+        Some(value)
+    }
 
-/// What it began with.
-pub(crate) fn begun_in(begun: Begun, headers: &HeaderMap, is_https: bool) -> Option<&str> {
-    value_of(begun.name(is_https), headers)
-}
-
-fn value_of<'h>(name: &str, headers: &'h HeaderMap) -> Option<&'h str> {
-    let lines = headers.get_all(header::COOKIE).iter();
-    let mut cookies = lines
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(';'))
-        .filter_map(|cookie| cookie.trim().split_once('='));
-    let (_, value) = cookies.find(|(given, _)| *given == name)?;
-    Some(value)
-}
-
-/// The header that begins a session in a browser, or with an empty token ends it.
-pub(crate) fn cookie(token: &str, is_https: bool) -> Option<HeaderValue> {
-    let end = if token.is_empty() { "; Max-Age=0" } else { "" };
-    set(name(is_https), token, is_https, end)
-}
-
-/// The header that keeps for ten minutes what it began with, or without it forgets it.
-pub(crate) fn begun_cookie(begun: Begun, kept: &str, is_https: bool) -> Option<HeaderValue> {
-    let end = if kept.is_empty() {
-        "; Max-Age=0"
-    } else {
-        "; Max-Age=600"
-    };
-    set(begun.name(is_https), kept, is_https, end)
-}
-
-fn set(name: &str, value: &str, is_https: bool, end: &str) -> Option<HeaderValue> {
-    let secure = if is_https { "; Secure" } else { "" };
-    let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}");
-    let mut cookie = HeaderValue::try_from(cookie).ok()?;
-    cookie.set_sensitive(true);
-    Some(cookie)
+    /// The header that has a browser keep a value: that of a session until it is closed, others for
+    /// ten minutes. What is empty is forgotten.
+    pub(crate) fn set(self, value: &str, is_https: bool) -> Option<HeaderValue> {
+        let end = match self {
+            _ if value.is_empty() => "; Max-Age=0",
+            Self::Session => "",
+            _ => "; Max-Age=600",
+        };
+        let (name, secure) = (self.name(is_https), if is_https { "; Secure" } else { "" });
+        let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}");
+        let mut cookie = HeaderValue::try_from(cookie).ok()?;
+        cookie.set_sensitive(true);
+        Some(cookie)
+    }
 }
 
 /// What forms of this session carry: nobody who has not seen one can post it.
@@ -117,7 +92,7 @@ mod tests {
     fn a_cookie_comes_back_as_the_session() {
         let token = Token::generate().unwrap();
         for is_https in [false, true] {
-            let set = cookie(token.expose(), is_https).unwrap();
+            let set = Cookie::Session.set(token.expose(), is_https).unwrap();
             let set = set.to_str().unwrap();
             assert!(
                 set.contains("HttpOnly") && set.contains("SameSite=Lax"),
@@ -125,10 +100,11 @@ mod tests {
             );
             assert_eq!(set.contains("Secure"), is_https);
             let sent = format!("other=1; {}", set.split(';').next().unwrap());
-            let mut headers = HeaderMap::new();
-            headers.insert(header::COOKIE, HeaderValue::from_str(&sent).unwrap());
-            assert_eq!(token_in(&headers, is_https).unwrap().hash(), token.hash());
-            assert!(token_in(&headers, !is_https).is_none(), "the name differs");
+            let lines = [HeaderValue::from_str(&sent).unwrap()];
+            let value = Cookie::Session.value_in(&lines, is_https);
+            assert_eq!(value, Some(token.expose()));
+            let other = Cookie::Session.value_in(&lines, !is_https);
+            assert_eq!(other, None, "the name differs");
         }
         let other = Token::generate().unwrap();
         assert!(is_form_token(&token, &form_token(&token)));

@@ -58,22 +58,15 @@ WHERE workspace_id = $1 AND queue = $2";
 DELETE FROM subscriptions WHERE workspace_id = $1 AND queue = $2";
 }
 
-/// What a subscription is to.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SubscribedTo {
+/// A new subscription.
+#[derive(Debug, Clone, Default)]
+pub struct NewSubscription {
+    /// The queue that it gets.
+    pub queue: String,
     /// Only signals of this webhook, and of those that replace it.
     pub webhook: Option<WebhookId>,
     /// Only signals of this kind.
     pub kind: Option<SignalKind>,
-}
-
-/// A new subscription.
-#[derive(Debug, Clone)]
-pub struct NewSubscription {
-    /// The queue that it gets.
-    pub queue: String,
-    /// Its signals.
-    pub to: SubscribedTo,
     /// From when on; `None` from now on. Some of the minute before may come, too.
     pub from: Option<Timestamp>,
     /// The broker's user that reads the queue, if one was made for it.
@@ -149,7 +142,7 @@ impl Operator {
         let former = self.subscriptions(workspace).await?;
         let former = former.into_iter().find(|one| one.queue == new.queue);
         if let Some(former) = former {
-            if (former.webhook_id, former.kind) != (new.to.webhook, new.to.kind) {
+            if (former.webhook_id, former.kind) != (new.webhook, new.kind) {
                 return Err(Reason::QueueTaken.into());
             }
             self.declare_queue(broker, &former).await?;
@@ -216,8 +209,8 @@ impl Operator {
             workspace,
             id,
             &new.queue,
-            new.to.webhook,
-            new.to.kind,
+            new.webhook,
+            new.kind,
             new.login.as_deref(),
             cursor.position,
             cursor.signal_id,

@@ -140,7 +140,8 @@ pub struct WebhookSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Scheme>,
     /// A file with the rules of a custom scheme, as JSON
-    #[arg(long, value_name = "FILE", value_parser = rules_in_file, required_if_eq("scheme", "custom"))]
+    #[arg(long, value_name = "FILE", value_parser = rules_in_file,
+          required_if_eq("scheme", "custom"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[row(with = optional_json)]
     pub rules: Option<Value>,
@@ -202,6 +203,9 @@ pub enum SecretFrom {
     /// It is set when the tool has given it: until then nobody knows one, and nothing is accepted.
     Later,
 }
+
+/// Reads the secret of a new webhook; an error says why it can't.
+pub type Secrets<'a> = dyn Fn(&SecretFrom) -> Result<Secret, String> + Sync + 'a;
 
 fn networks(text: &str) -> Result<Nullable<String>, Infallible> {
     Ok(Some(text.to_owned()))
@@ -462,6 +466,14 @@ impl WebhookSettings {
             return Err(Reason::InvalidScheme(why).into());
         }
         usable_secret(&rules, given)
+    }
+
+    /// The secret that the tool has given, read from where it is.
+    pub(crate) fn given_secret(&self, read: &Secrets<'_>) -> Result<Option<Secret>, Reason> {
+        match &self.secret {
+            None | Some(SecretFrom::Later) => Ok(None),
+            Some(from) => read(from).map(Some).map_err(Reason::NoSecret),
+        }
     }
 
     /// What they say, and where they say nothing, what there is.

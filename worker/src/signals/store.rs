@@ -1,11 +1,6 @@
 //! Stores signals: one statement for the native ones of a batch and one for the generic ones. A
 //! signal that is already stored stays unchanged.
 
-use jiff::Timestamp;
-use letterbox_common::{
-    ids::{DeliveryId, WebhookId, WorkspaceId},
-    states::SignalKind,
-};
 use letterbox_database::{
     BoundStatement, DatabaseError, Statement, Transaction, Work, replace_nul, statements,
 };
@@ -50,11 +45,11 @@ RETURNING signal_id";
 /// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
 /// matter because a repeat changes nothing. Permanent when a signal breaks a constraint.
 pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<(), DatabaseError> {
-    let (mut native, mut generic) = (NativeColumns::default(), GenericColumns::default());
-    for signal in signals {
+    let (mut native, mut generic) = (Vec::new(), Vec::new());
+    for &signal in signals {
         match &signal.mapped {
-            Mapped::Native(mapped) => native.push(signal, mapped),
-            Mapped::Generic(reason) => generic.push(signal, reason),
+            Mapped::Native(mapped) => native.push((signal, mapped)),
+            Mapped::Generic(reason) => generic.push((signal, *reason)),
         }
     }
     let work = StoreSignals { native, generic };
@@ -76,116 +71,78 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
 
 /// Stores a batch and counts the new signals.
 struct StoreSignals<'a> {
-    native: NativeColumns<'a>,
-    generic: GenericColumns<'a>,
+    native: Vec<(&'a Signal, &'a Native)>,
+    /// Each with the first rule that it broke.
+    generic: Vec<(&'a Signal, &'static str)>,
 }
 
 impl Work for StoreSignals<'_> {
     type Output = usize;
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<usize>, DatabaseError> {
-        let inserts = [self.native.insert(), self.generic.insert()];
-        let inserts: Vec<_> = inserts.into_iter().flatten().collect();
+        let native = self.native.first().map(|_| self.insert_native());
+        let generic = self.generic.first().map(|_| self.insert_generic());
+        let inserts = Vec::from_iter(native.into_iter().chain(generic));
         let inserted = transaction.pipeline(&inserts).await?;
         Ok(Some(inserted.iter().map(Vec::len).sum()))
     }
 }
 
-/// The columns that every signal has.
-#[derive(Default)]
-struct Common<'a> {
-    workspaces: Vec<WorkspaceId>,
-    ids: Vec<DeliveryId>,
-    webhooks: Vec<WebhookId>,
-    received: Vec<Timestamp>,
-    requests: Vec<Option<&'a str>>,
-    bodies: Vec<&'a [u8]>,
-    headers: Vec<Option<&'a str>>,
-}
-
-impl<'a> Common<'a> {
-    fn push(&mut self, signal: &'a Signal) {
-        self.workspaces.push(signal.workspace);
-        self.ids.push(signal.id);
-        self.webhooks.push(signal.webhook);
-        self.received.push(signal.receipt.received_at);
-        self.requests.push(signal.receipt.request_id.as_deref());
-        self.bodies.push(&signal.body);
-        self.headers.push(signal.headers.as_deref());
+impl StoreSignals<'_> {
+    fn insert_native(&self) -> BoundStatement<'_> {
+        let native = || self.native.iter().map(|(_, native)| native);
+        let amounts = || native().map(|one| one.amount.as_ref());
+        common(
+            &INSERT_NATIVE,
+            &self.native.iter().map(|(signal, _)| *signal),
+        )
+        .column(/* $8 kind */ native().map(|one| one.kind))
+        .column(
+            /* $9 entity */ native().map(|one| replace_nul(&one.entity)),
+        )
+        .column(
+            /* $10 source_tool */ native().map(|one| replace_nul(&one.source_tool)),
+        )
+        .column(
+            /* $11 event_id */ native().map(|one| one.event_id.as_deref().map(replace_nul)),
+        )
+        .column(
+            /* $12 amount_value */ amounts().map(|one| Some(one?.value.to_string())),
+        )
+        .column(
+            /* $13 amount_currency */ amounts().map(|one| Some(one?.currency.as_str())),
+        )
     }
 
-    /// A statement with the arguments that every signal has.
-    fn bound_to(&self, statement: &'static Statement) -> BoundStatement<'_> {
-        BoundStatement::new(statement)
-            .bind(/* $1 workspace_id */ &self.workspaces)
-            .bind(/* $2 signal_id */ &self.ids)
-            .bind(/* $3 webhook_id */ &self.webhooks)
-            .bind(/* $4 received_at */ &self.received)
-            .bind(/* $5 request_id */ &self.requests)
-            .bind(/* $6 body */ &self.bodies)
-            .bind(/* $7 headers */ &self.headers)
-    }
-}
-
-#[derive(Default)]
-struct NativeColumns<'a> {
-    common: Common<'a>,
-    kinds: Vec<SignalKind>,
-    entities: Vec<String>,
-    tools: Vec<String>,
-    events: Vec<Option<String>>,
-    values: Vec<Option<String>>,
-    currencies: Vec<Option<&'a str>>,
-}
-
-impl<'a> NativeColumns<'a> {
-    fn push(&mut self, signal: &'a Signal, native: &'a Native) {
-        self.common.push(signal);
-        self.kinds.push(native.kind);
-        self.entities.push(replace_nul(&native.entity));
-        self.tools.push(replace_nul(&native.source_tool));
-        self.events
-            .push(native.event_id.as_deref().map(replace_nul));
-        let amount = native.amount.as_ref();
-        self.values
-            .push(amount.map(|amount| amount.value.to_string()));
-        self.currencies
-            .push(amount.map(|amount| amount.currency.as_str()));
-    }
-
-    /// `None` if the batch has no native signal.
-    fn insert(&self) -> Option<BoundStatement<'_>> {
-        (!self.common.ids.is_empty()).then(|| {
-            self.common
-                .bound_to(&INSERT_NATIVE)
-                .bind(/* $8 kind */ &self.kinds)
-                .bind(/* $9 entity */ &self.entities)
-                .bind(/* $10 source_tool */ &self.tools)
-                .bind(/* $11 event_id */ &self.events)
-                .bind(/* $12 amount_value */ &self.values)
-                .bind(/* $13 amount_currency */ &self.currencies)
-        })
+    fn insert_generic(&self) -> BoundStatement<'_> {
+        common(
+            &INSERT_GENERIC,
+            &self.generic.iter().map(|(signal, _)| *signal),
+        )
+        .column(
+            /* $8 generic_reason */ self.generic.iter().map(|(_, reason)| *reason),
+        )
     }
 }
 
-#[derive(Default)]
-struct GenericColumns<'a> {
-    common: Common<'a>,
-    reasons: Vec<&'static str>,
-}
-
-impl<'a> GenericColumns<'a> {
-    fn push(&mut self, signal: &'a Signal, reason: &'static str) {
-        self.common.push(signal);
-        self.reasons.push(reason);
-    }
-
-    /// `None` if the batch has no generic signal.
-    fn insert(&self) -> Option<BoundStatement<'_>> {
-        (!self.common.ids.is_empty()).then(|| {
-            self.common
-                .bound_to(&INSERT_GENERIC)
-                .bind(/* $8 generic_reason */ &self.reasons)
-        })
-    }
+/// A statement with the columns that every signal has.
+fn common<'a>(
+    statement: &'static Statement,
+    signals: &(impl Iterator<Item = &'a Signal> + Clone),
+) -> BoundStatement<'a> {
+    let all = || signals.clone();
+    BoundStatement::new(statement)
+        .column(/* $1 workspace_id */ all().map(|one| one.workspace))
+        .column(/* $2 signal_id */ all().map(|one| one.id))
+        .column(/* $3 webhook_id */ all().map(|one| one.webhook))
+        .column(
+            /* $4 received_at */ all().map(|one| one.receipt.received_at),
+        )
+        .column(
+            /* $5 request_id */ all().map(|one| one.receipt.request_id.as_deref()),
+        )
+        .column(/* $6 body */ all().map(|one| &one.body[..]))
+        .column(
+            /* $7 headers */ all().map(|one| one.headers.as_deref()),
+        )
 }

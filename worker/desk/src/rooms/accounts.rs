@@ -13,7 +13,7 @@ use super::{Visit, id, or_refusal, refused, see_list};
 use crate::{
     oauth,
     response::{Response, Trouble, WithCookie, see},
-    session::{self, Begun},
+    session::Cookie,
 };
 
 /// The accounts of a workspace.
@@ -127,7 +127,7 @@ pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response,
         .flatten()
         .filter(|_| Some(account.user_id) == visit.user().ok());
     let begun = begun.ok_or(Trouble::NotFound)?;
-    let cookie = session::begun_cookie(Begun::LetIn, &begun.kept, visit.desk.is_https());
+    let cookie = Cookie::LetIn.set(&begun.kept, visit.desk.is_https());
     let back = oauth::way_back(&grant, &visit.desk.origin);
     let found = json!({ "account": account, "grant": grant, "to": begun.to, "back": back });
     let page = visit.page("account_let_in", "Connect", found);
@@ -136,7 +136,7 @@ pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response,
 
 /// What the person's browser has brought back.
 pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response, Trouble> {
-    let (query, kept) = (&visit.asked.query, visit.asked.letting_in.as_deref());
+    let (query, kept) = (&visit.asked.query, visit.asked.kept(Cookie::LetIn));
     let begun = oauth::begun(kept, query.get("state"));
     let account = begun.ok_or_else(not_begun)?.account;
     let (account, grant) = visit.operator.grant(account).await?;
@@ -154,7 +154,7 @@ pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response,
 
 /// Hands in what was brought back, once.
 pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let kept = visit.asked.letting_in.as_deref();
+    let kept = visit.asked.kept(Cookie::LetIn);
     let begun = oauth::begun(kept, visit.asked.form.get("state"));
     let begun = begun.ok_or_else(not_begun)?;
     let operator = &visit.operator;
@@ -164,7 +164,7 @@ pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let keys = operator.recipient(SealedColumn::Grant).await?;
     let handing = operator.hand_in_code(&keys, begun.account, begun.handed_in, &code);
     let account = handing.await?;
-    let forgotten = session::begun_cookie(Begun::LetIn, "", visit.desk.is_https());
+    let forgotten = Cookie::LetIn.set("", visit.desk.is_https());
     Ok(see_list("accounts", account.workspace_id).with_cookie(forgotten))
 }
 
@@ -172,23 +172,9 @@ fn not_begun() -> Trouble {
     refused("Nothing was connected: this was not begun in this browser. Begin again in Accounts.")
 }
 
-/// The room again, with what was filled in but for the credential.
 async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
-    let form = &visit.asked.form;
     let mut found = found(visit).await?;
     found["refused"] = refused.into();
-    let names = [
-        "name",
-        "base_url",
-        "header",
-        "token_url",
-        "authorize_url",
-        "client_id",
-        "scope",
-    ];
-    for name in names {
-        found[name] = form.get(name).into();
-    }
     Ok(visit.refusal("accounts", "Accounts", found))
 }
 

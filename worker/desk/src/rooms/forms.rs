@@ -108,7 +108,7 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
         Ok(created) => Ok(see(&format!("/forms/{}", created.workflow_id))),
         Err(error) => {
             let draft = Draft::of(text.to_owned()).refused(error)?;
-            let found = json!({ "place": place, "name": name, "draft": draft });
+            let found = json!({ "place": place, "draft": draft });
             Ok(visit.refusal("form_new", "New form", found))
         }
     }

@@ -22,7 +22,7 @@ use crate::{
     desk::Desk,
     request::Asked,
     response::{Response, Trouble, WithCookie, refusal, see, words_of},
-    session::{self, Begun},
+    session::Cookie,
 };
 
 /// A person in a room.
@@ -59,12 +59,15 @@ impl Place {
 impl Visit<'_> {
     /// The page of a room.
     fn page(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let found = context! { form_token => self.form_token, ..Value::from_serialize(found) };
+        let given = self.asked.form.shown();
+        let found = context! {
+            given, form_token => self.form_token, ..Value::from_serialize(found)
+        };
         let person = self.operator.person();
         self.desk.pages.page(person, template, title, found)
     }
 
-    /// The page of a room that says why something was not done.
+    /// The page of a room that says why something was not done, and has what was filled in.
     fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
         refusal(self.page(template, title, found))
     }
@@ -103,13 +106,13 @@ impl Visit<'_> {
     /// Sends the browser to the page that shows a secret once: who loads that again makes nothing.
     fn show_once(&self, place: &str, id: &impl Display, secret: &str) -> Response {
         let kept = format!("{id}.{secret}");
-        let cookie = session::begun_cookie(Begun::Made, &kept, self.desk.is_https());
+        let cookie = Cookie::Made.set(&kept, self.desk.is_https());
         see(place).with_cookie(cookie)
     }
 
     /// The page that shows a secret, which the browser forgets.
     fn once(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let forgotten = session::begun_cookie(Begun::Made, "", self.desk.is_https());
+        let forgotten = Cookie::Made.set("", self.desk.is_https());
         self.page(template, title, found).with_cookie(forgotten)
     }
 

@@ -59,13 +59,6 @@ async fn own_accounts(
 async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
     let mut found = found(visit).await?;
     found["refused"] = refused.into();
-    for name in ["email", "role"] {
-        found[name] = visit.asked.form.get(name).into();
-    }
-    if let Some(text) = visit.asked.form.get("policy") {
-        found["text"] = text.into();
-        found["since"] = visit.asked.form.get("version").into();
-    }
     Ok(visit.refusal("people", "People", found))
 }
 
@@ -145,8 +138,6 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
     match or_refusal(operator.preview_policy(workspace, text).await)? {
         Ok(change) => {
             let mut found = found(visit).await?;
-            found["text"] = text.into();
-            found["since"] = visit.asked.form.get("version").into();
             found["change"] = json!(change);
             Ok(visit.page("people", "People", found))
         }

@@ -13,7 +13,7 @@ use crate::{
     oidc::{Oidc, OidcError},
     request::Asked,
     response::{Response, Trouble, WithCookie, see},
-    session::{self, Begun},
+    session::Cookie,
 };
 
 /// The page behind a link, or one that says where links come from.
@@ -59,7 +59,7 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
     match oidc.begin().await {
         Ok(begun) => {
-            let cookie = session::begun_cookie(Begun::SignIn, &begun.kept, desk.is_https());
+            let cookie = Cookie::SignIn.set(&begun.kept, desk.is_https());
             Ok(see(&begun.to).with_cookie(cookie))
         }
         Err(error) => {
@@ -73,7 +73,7 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
 /// Begins a session for whom the issuer has sent back.
 pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
-    let (begun, query) = (asked.begun.as_deref(), &asked.query);
+    let (begun, query) = (asked.kept(Cookie::SignIn), &asked.query);
     let ending = oidc.end(asked.client, begun, query.get("state"), query.get("code"));
     let vouched = match ending.await {
         Ok(vouched) => vouched,
@@ -91,7 +91,7 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
             link first, and then by the issuer in the same browser.";
         Trouble::Refused(words.to_owned())
     })?;
-    let begun = session::begun_cookie(Begun::SignIn, "", desk.is_https());
+    let begun = Cookie::SignIn.set("", desk.is_https());
     Ok(with_session(see("/"), session.expose(), desk).with_cookie(begun))
 }
 
@@ -106,7 +106,7 @@ pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Tr
     let asked_with = browser.asked_with.map_or_else(Token::generate, Ok);
     let asked_with = asked_with.map_err(OperatorError::from)?;
     Operator::ask_sign_in_link(&desk.database, &email, &asked.address, &asked_with).await?;
-    let cookie = session::begun_cookie(Begun::Link, asked_with.expose(), desk.is_https());
+    let cookie = Cookie::Link.set(asked_with.expose(), desk.is_https());
     let found = context! { is_asked => true };
     let page = desk.pages.outside("sign_in", "Sign in", found);
     Ok(page.with_cookie(cookie))
@@ -132,5 +132,5 @@ pub(crate) async fn sign_out(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 fn with_session(response: Response, token: &str, desk: &Desk) -> Response {
-    response.with_cookie(session::cookie(token, desk.is_https()))
+    response.with_cookie(Cookie::Session.set(token, desk.is_https()))
 }

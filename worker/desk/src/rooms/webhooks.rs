@@ -69,16 +69,6 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
         Err(refused) => {
             let mut found = found(visit).await?;
             found["refused"] = refused.into();
-            for name in [
-                "name",
-                "scheme",
-                "rules",
-                "allow_from",
-                "kept_headers",
-                "same_by",
-            ] {
-                found[name] = form.get(name).into();
-            }
             Ok(visit.refusal("webhooks", "Webhooks", found))
         }
     }

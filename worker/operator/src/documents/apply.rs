@@ -8,8 +8,8 @@ use letterbox_common::{
 };
 use letterbox_database::Whole;
 
-use super::{Document, Plan, Secrets, Set, Step};
-use crate::{Operator, OperatorError, Reason, SubscriptionRow};
+use super::{Document, Plan, Set, Step};
+use crate::{Operator, OperatorError, Reason, Secrets, SubscriptionRow};
 
 /// A webhook that was made, with its secret, which is shown only now.
 #[derive(Debug, Clone)]

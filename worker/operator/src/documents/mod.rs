@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 pub use self::{
     apply::{Applied, MadeWebhook},
     plan::Plan,
-    steps::{Secrets, Set, Step, Verb},
+    steps::{Set, Step, Verb},
 };
 
 use letterbox_database::{FromRow, Statement};

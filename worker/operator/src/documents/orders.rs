@@ -3,18 +3,18 @@
 
 use letterbox_common::{
     ids::{WorkflowId, WorkspaceId},
-    sealing::{Seal, Secret},
+    sealing::Seal,
     states::WorkflowState,
 };
 use letterbox_database::statements;
 
 use super::{
-    Document, MadeWebhook, MemberDocument, Secrets, SubscriptionDocument, WorkflowDocument,
-    change::Change, outlook::no_member,
+    Document, MadeWebhook, MemberDocument, SubscriptionDocument, WorkflowDocument, change::Change,
+    outlook::no_member,
 };
 use crate::{
-    Member, Move, NewSubscription, Operator, OperatorError, Reason, SecretFrom, SubscribedTo,
-    WebhookRow, WebhookSettings,
+    Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, WebhookRow,
+    WebhookSettings,
 };
 
 statements! {
@@ -121,7 +121,7 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &WebhookSettings,
     ) -> Result<MadeWebhook, OperatorError> {
-        let given = given_secret(wanted, secrets)?;
+        let given = wanted.given_secret(secrets)?;
         let made = self.create_webhook(keys, workspace, wanted, given).await?;
         Ok(MadeWebhook {
             name: wanted.name.clone(),
@@ -154,13 +154,9 @@ impl Operator {
             };
             let new = NewSubscription {
                 queue: wanted.queue.clone(),
-                to: SubscribedTo {
-                    webhook,
-                    kind: wanted.signal_kind.flatten(),
-                },
-                from: None,
-                login: None,
-                may_exist: false,
+                webhook,
+                kind: wanted.signal_kind.flatten(),
+                ..NewSubscription::default()
             };
             self.add_subscription(workspace, &new).await?;
         }
@@ -253,16 +249,5 @@ impl Operator {
             }
             .into()),
         }
-    }
-}
-
-/// The secret that the tool of a webhook has given, read from where it is.
-pub(super) fn given_secret(
-    wanted: &WebhookSettings,
-    secrets: &Secrets<'_>,
-) -> Result<Option<Secret>, Reason> {
-    match &wanted.secret {
-        None | Some(SecretFrom::Later) => Ok(None),
-        Some(from) => secrets(from).map(Some).map_err(Reason::NoSecret),
     }
 }

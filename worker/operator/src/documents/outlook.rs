@@ -8,13 +8,11 @@ use letterbox_common::{
 use letterbox_workflow::Definition;
 
 use super::{
-    Document, MemberDocument, PolicyDocument, Secrets, Step, SubscriptionDocument,
-    WorkflowDocument,
+    Document, MemberDocument, PolicyDocument, Step, SubscriptionDocument, WorkflowDocument,
     change::{Change, told, told_link},
-    orders::given_secret,
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, SecretFrom, WebhookSettings, check_name,
+    Losing, Operator, OperatorError, Reason, SecretFrom, Secrets, WebhookSettings, check_name,
     policies::{DeployedActions, compare_policies},
     users::check_user,
 };
@@ -185,7 +183,7 @@ impl Outlook<'_> {
             _ => None,
         });
         check_name(&wanted.name)?;
-        wanted.check(given_secret(wanted, self.secrets)?).map(drop)
+        wanted.check(wanted.given_secret(self.secrets)?).map(drop)
     }
 
     async fn subscription(

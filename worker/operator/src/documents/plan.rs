@@ -7,13 +7,13 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{Database, Whole};
 
 use super::{
-    Document, PolicyDocument, Secrets, Set, Step, Verb,
+    Document, PolicyDocument, Set, Step, Verb,
     change::{Change, told_link},
     only_one,
     outlook::Outlook,
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, SubscriptionRow, WorkspaceSettings,
+    Losing, Operator, OperatorError, Reason, Secrets, SubscriptionRow, WorkspaceSettings,
     policies::default_policy, workspaces::check_workspace,
 };
 

@@ -1,10 +1,9 @@
 //! What is given to a plan, and what it tells.
 
-use letterbox_common::{ids::WorkspaceId, sealing::Secret};
+use letterbox_common::ids::WorkspaceId;
 use serde::Serialize;
 
 use super::Document;
-use crate::SecretFrom;
 
 /// The documents of one workspace.
 #[derive(Debug, Clone, Default)]
@@ -14,9 +13,6 @@ pub struct Set {
     /// In the order in which they were given.
     pub documents: Vec<Document>,
 }
-
-/// Reads the secret of a new webhook; an error says why it can't.
-pub type Secrets<'a> = dyn Fn(&SecretFrom) -> Result<Secret, String> + Sync + 'a;
 
 impl Set {
     /// Whether queues are named, which may be missing.

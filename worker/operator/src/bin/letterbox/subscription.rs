@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     states::SignalKind,
 };
-use letterbox_operator::{Named, NewSubscription, Operator, SubscribedTo};
+use letterbox_operator::{Named, NewSubscription, Operator};
 use serde_json::json;
 
 use crate::{
@@ -111,7 +111,8 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             let webhook = operator.id_in(Some(workspace), webhook.as_ref()).await?;
             let new = NewSubscription {
                 queue: of.queue,
-                to: SubscribedTo { webhook, kind },
+                webhook,
+                kind,
                 from,
                 login,
                 may_exist: existing,
