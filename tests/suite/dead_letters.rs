@@ -154,6 +154,7 @@ async fn an_entry_that_kills_workers_ends_alone() {
         WHERE datname = current_database() AND wait_event = 'advisory'";
     let bury = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event = 'advisory'";
+    let silent = "UPDATE workers SET seen_at = now() - interval '1 minute'";
     let bodies = ["0", "1", "\"deadly\"", "2", "3"];
     world
         .publish(message(&bodies.map(|body| to(&webhook, body))))
@@ -172,6 +173,8 @@ async fn an_entry_that_kills_workers_ends_alone() {
             deaths += 1;
             worker.kill().await;
             world.change(bury).await;
+            // Otherwise it is known to be dead only when it has been silent for a while.
+            world.change(silent).await;
         }
     }
     assert!((23..33).contains(&deaths), "{deaths}");

@@ -124,8 +124,8 @@ SELECT refusal_id, refused_at, reason, request_id FROM webhook_refusals
 WHERE workspace_id = $1 AND webhook_id = $2 ORDER BY refusal_id DESC LIMIT $3";
 }
 
-/// The settings of a webhook: which tool sends to it, how that signs, and from where. A document and
-/// the flags of the command line are this: what is `None` is left as it is, or by default.
+/// The settings of a webhook: which tool sends to it, how that signs, and from where. A document
+/// and the flags of the command line are this: what is `None` is left as it is, or by default.
 #[derive(Debug, Clone, Default, PartialEq, Args, FromRow, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookSettings {
