@@ -13,6 +13,7 @@ mod asking;
 mod audit;
 mod dead_letters;
 mod demo;
+mod deploys;
 mod documents;
 mod error;
 pub mod escape;
@@ -30,14 +31,15 @@ mod run_detail;
 mod runs;
 mod sealing_keys;
 mod sessions;
-mod settings;
 mod signals;
 mod submission;
 mod subscriptions;
 mod users;
+mod webhook_settings;
 mod webhooks;
 pub mod words;
 mod workflows;
+mod workspace_settings;
 mod workspaces;
 
 use letterbox_common::ids::UserId;
@@ -57,6 +59,7 @@ pub use self::{
     audit::{AuditEntry, AuditFilter},
     dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
     demo::Demo,
+    deploys::DeployedWorkflow,
     documents::{Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, Set, Step, Verb},
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},
@@ -74,16 +77,14 @@ pub use self::{
     runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
-    settings::{WorkspaceSettings, on_or_off, or_unlimited},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     submission::Submission,
     subscriptions::{NewSubscription, SubscriptionRow},
     users::{Subject, User, UserDetail},
-    webhooks::{
-        NewWebhook, RefusalRow, SameBy, SecretFrom, Secrets, WebhookRow, WebhookSettings, rules_in,
-        rules_of,
-    },
-    workflows::{DeployedWorkflow, Move, WorkflowDetail, WorkflowRow},
+    webhook_settings::{SameBy, SecretFrom, Secrets, WebhookSettings, rules_in, rules_of},
+    webhooks::{NewWebhook, RefusalRow, WebhookRow},
+    workflows::{Move, WorkflowDetail, WorkflowRow},
+    workspace_settings::{WorkspaceSettings, on_or_off, or_unlimited},
     workspaces::{Allowance, Usage, WebhookUsage, Workspace},
 };
 pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem};
@@ -97,6 +98,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         grants::STATEMENTS,
         approvals::STATEMENTS,
         audit::STATEMENTS,
+        deploys::STATEMENTS,
         form_links::STATEMENTS,
         lost_claims::STATEMENTS,
         members::STATEMENTS,
@@ -109,12 +111,12 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         runs::STATEMENTS,
         sealing_keys::STATEMENTS,
         sessions::STATEMENTS,
-        settings::STATEMENTS,
         signals::STATEMENTS,
         subscriptions::STATEMENTS,
         users::STATEMENTS,
         webhooks::STATEMENTS,
         workflows::STATEMENTS,
+        workspace_settings::STATEMENTS,
         workspaces::STATEMENTS,
     ];
     nouns

@@ -9,7 +9,10 @@ use letterbox_workflow::Definition;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{LiveLink, Losing, Operator, OperatorError, Reason, json, workflows};
+use crate::{
+    LiveLink, Losing, Operator, OperatorError, Reason, deploys::AccountWarnings, json,
+    workflows::GONE,
+};
 
 statements! {
     /// The form and the actions that are deployed now, and the draft.
@@ -119,7 +122,7 @@ impl Operator {
         workflow: WorkflowId,
         definition: Option<&str>,
     ) -> Result<DeployPlan, OperatorError> {
-        let found = deployed_now(self, workflow).await?.ok_or(workflows::GONE)?;
+        let found = deployed_now(self, workflow).await?.ok_or(GONE)?;
         let text = definition.map(str::to_owned).or(found.draft);
         let text = text.ok_or(Reason::NoDefinition)?;
         let checked = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
@@ -164,7 +167,7 @@ impl Operator {
         owner: UserId,
         definition: &Definition,
     ) -> Result<Vec<String>, OperatorError> {
-        let work = workflows::AccountWarnings {
+        let work = AccountWarnings {
             workspace,
             owner,
             definition,

@@ -7,40 +7,28 @@
 //!   └──────draft─────┘  └──────────pause────────>             └─deploy──> deployed, draft──> draft
 //! ```
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use letterbox_common::{
     form::Form,
     ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId},
-    public_address::is_private_host,
     states::WorkflowState,
 };
-use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
-use letterbox_workflow::{
-    Definition, LANGUAGE,
-    actions::{self, Action},
-};
+use letterbox_database::{FromRow, statements};
+use letterbox_workflow::Definition;
 use serde::Serialize;
 use serde_json::Value;
-use url::Url;
 
-use crate::{
-    Closing, NewFormLink, Operator, OperatorError, Reason,
-    accounts::in_clear_text,
-    asking::Sought,
-    check_name,
-    form_links::{self, PlannedLink},
-    optional_json,
-};
+use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, optional_json};
 
 /// The columns of a [`WorkflowRow`]: of a workflow `f`.
-macro_rules! columns {
+macro_rules! workflow_columns {
     () => {
         "f.workflow_id, f.workspace_id, f.owner_id, f.name, f.state, \
          f.live_release_id AS release_id, f.created_at"
     };
 }
+
+pub(crate) use workflow_columns;
 
 statements! {
     /// Creates a workflow of a member who may run it.
@@ -50,53 +38,12 @@ statements! {
 INSERT INTO workflows AS f (workspace_id, workflow_id, owner_id, name, draft)
 SELECT m.workspace_id, $2, m.user_id, $4, $5
 FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
-RETURNING ", columns!());
+RETURNING ", workflow_columns!());
 
     /// The workspace of a workflow.
     desk fn home_of_workflow(workflow: WorkflowId) -> Option<(WorkspaceId,)> = "
 SELECT f.workspace_id
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1";
-
-    /// Locks the membership of a workflow's owner.
-    desk fn lock_owner(workspace: WorkspaceId, workflow: WorkflowId) = "
-SELECT lock_owner($1, $2)";
-
-    /// Locks a workflow against other moves. Gives the definition that it would deploy.
-    desk fn lock_draft(
-        workspace: WorkspaceId, workflow: WorkflowId,
-    ) -> Option<(Option<String>,)> = "
-SELECT f.draft FROM workflows f
-WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state <> 'deleted' FOR NO KEY UPDATE";
-
-    /// Adds the next release of a workflow.
-    desk fn create_release(
-        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId, form: &str, actions: &str,
-        first_account: Option<&str>, on_failure: Option<&str>, page: Option<&str>,
-        least_seconds: Option<i16>, language: i16,
-    ) = "
-INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions, first_account,
-    on_failure, page, least_seconds, language)
-SELECT f.workspace_id, f.workflow_id, $3, coalesce(max(r.number), 0) + 1, $4, $5, $6, $7, $8, $9,
-    $10
-FROM workflows f
-LEFT JOIN releases r ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
-WHERE f.workspace_id = $1 AND f.workflow_id = $2
-GROUP BY f.workspace_id, f.workflow_id";
-
-    /// Deploys a release.
-    desk fn deploy_release(
-        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId, draft: &str,
-    ) -> WorkflowRow = concat!("
-UPDATE workflows f SET state = 'deployed', live_release_id = $3, draft = $4
-WHERE f.workspace_id = $1 AND f.workflow_id = $2
-RETURNING ", columns!());
-
-    /// Which of these accounts a user has, and where they are.
-    desk fn owners_accounts(
-        workspace: WorkspaceId, owner: UserId, names: &[&str],
-    ) -> Vec<(String, String)> = "
-SELECT name, base_url FROM connected_accounts
-WHERE workspace_id = $1 AND user_id = $2 AND name = ANY ($3) AND disconnected_at IS NULL";
 
     /// Moves a workflow from one of these states to another.
     desk fn move_workflow(
@@ -104,7 +51,7 @@ WHERE workspace_id = $1 AND user_id = $2 AND name = ANY ($3) AND disconnected_at
     ) -> Option<WorkflowRow> = concat!("
 UPDATE workflows f SET state = $4
 WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state = ANY ($3)
-RETURNING ", columns!());
+RETURNING ", workflow_columns!());
 
     /// Gives a workflow to another member who may run workflows.
     fn transfer_workflow(
@@ -114,11 +61,11 @@ UPDATE workflows f SET owner_id = m.user_id
 FROM members m
 WHERE f.workspace_id = $1 AND f.workflow_id = $2
   AND m.workspace_id = f.workspace_id AND m.user_id = $3 AND m.may_run AND f.state <> 'deleted'
-RETURNING ", columns!());
+RETURNING ", workflow_columns!());
 
     /// One workflow with its definition, the number of its release and its live link.
     desk fn workflow(workflow: WorkflowId) -> Option<WorkflowDetail> = concat!("
-SELECT ", columns!(), ", r.number AS release_number, r.language AS release_language,
+SELECT ", workflow_columns!(), ", r.number AS release_number, r.language AS release_language,
     l.form_link_id, l.closes_at, l.max_answers,
     CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
     f.draft AS definition
@@ -135,7 +82,7 @@ SELECT form FROM releases WHERE workspace_id = $1 AND workflow_id = $2 ORDER BY 
 
     /// The workflows of a workspace, oldest first.
     desk fn workflows(workspace: WorkspaceId) -> Vec<WorkflowRow> = concat!("
-SELECT ", columns!(), "
+SELECT ", workflow_columns!(), "
 FROM workflows f WHERE f.workspace_id = $1 ORDER BY f.created_at, f.workflow_id");
 }
 
@@ -218,17 +165,6 @@ pub struct WorkflowDetail {
     pub definition: Option<Value>,
 }
 
-/// A deployed workflow, with what its owner may want to fix.
-#[derive(Debug, Clone, Serialize)]
-pub struct DeployedWorkflow {
-    /// As it is after the deploy.
-    #[serde(flatten)]
-    pub workflow: WorkflowRow,
-    /// One sentence for each account that its actions use and that is missing or private, and for
-    /// each condition that compares what a submission may leave out.
-    pub warnings: Vec<String>,
-}
-
 impl Operator {
     /// Creates a workflow as a draft. `definition` is JSON text.
     ///
@@ -242,60 +178,10 @@ impl Operator {
         definition: &str,
     ) -> Result<WorkflowRow, OperatorError> {
         check_name(name)?;
-        check(definition)?;
+        Definition::check(definition).map_err(Reason::InvalidDefinition)?;
         let id = WorkflowId::generate();
         let created = create_workflow(self, workspace, id, owner, name, definition).await?;
         created.ok_or(Reason::OwnerMustRun.into())
-    }
-
-    /// Makes a release of `definition`, or of the one that the workflow has, and deploys it.
-    ///
-    /// # Errors
-    /// When the definition has mistakes, or there is no such workflow, or it is deleted.
-    pub async fn deploy(
-        &self,
-        workflow: WorkflowId,
-        definition: Option<&str>,
-    ) -> Result<DeployedWorkflow, OperatorError> {
-        let deploying = self.deploy_all(workflow, definition, None);
-        deploying.await.map(|(deployed, _)| deployed)
-    }
-
-    /// As [`Self::deploy`], with a form link, in one step.
-    ///
-    /// # Errors
-    /// Also when the owner may not run the workflow, or the link would be closed already: then
-    /// nothing is deployed.
-    pub async fn deploy_with_link(
-        &self,
-        workflow: WorkflowId,
-        definition: Option<&str>,
-        closing: Closing,
-    ) -> Result<(DeployedWorkflow, NewFormLink), OperatorError> {
-        let deploying = self.deploy_all(workflow, definition, Some(closing));
-        let (deployed, link) = deploying.await?;
-        Ok((deployed, link.ok_or(Reason::NotFound("workflow"))?))
-    }
-
-    async fn deploy_all(
-        &self,
-        workflow: WorkflowId,
-        definition: Option<&str>,
-        closing: Option<Closing>,
-    ) -> Result<Deployed, OperatorError> {
-        let workspace = self.home(workflow).await?;
-        let planned = closing.map(|closing| PlannedLink::new(workspace, workflow, closing));
-        let work = Deploy {
-            workspace,
-            workflow,
-            definition,
-            planned: planned.transpose()?,
-        };
-        let deploying = self.database.transaction("deploy", &work);
-        match deploying.await.map_err(form_links::explain)? {
-            Some(deployed) => Ok(deployed?),
-            None => Err(GONE.into()),
-        }
     }
 
     /// Moves a workflow. The live link dies with it.
@@ -375,118 +261,4 @@ impl Operator {
         self.need_workspace(workspace).await?;
         workflows(self, workspace).await
     }
-}
-
-fn check(definition: &str) -> Result<Definition, Reason> {
-    Definition::check(definition).map_err(Reason::InvalidDefinition)
-}
-
-/// The deployed workflow, and the link if one was wanted with it.
-type Deployed = (DeployedWorkflow, Option<NewFormLink>);
-
-struct Deploy<'a> {
-    workspace: WorkspaceId,
-    workflow: WorkflowId,
-    definition: Option<&'a str>,
-    /// The link that is wanted with it.
-    planned: Option<PlannedLink>,
-}
-
-impl Work for Deploy<'_> {
-    /// A refusal commits nothing but the lock that it has taken.
-    type Output = Result<Deployed, Reason>;
-
-    async fn run(
-        &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<Option<Self::Output>, DatabaseError> {
-        let (workspace, workflow) = (self.workspace, self.workflow);
-        // Before the workflow: the order of locks in migrations/README.md.
-        if self.planned.is_some() {
-            lock_owner(transaction, workspace, workflow).await?;
-        }
-        let Some((draft,)) = lock_draft(transaction, workspace, workflow).await? else {
-            return Ok(None);
-        };
-        let Some(text) = self.definition.map(str::to_owned).or(draft) else {
-            return Ok(Some(Err(Reason::NoDefinition)));
-        };
-        let definition = match check(&text) {
-            Ok(definition) => definition,
-            Err(reason) => return Ok(Some(Err(reason))),
-        };
-        let release = ReleaseId::generate();
-        create_release(
-            transaction,
-            workspace,
-            workflow,
-            release,
-            &definition.form_json(),
-            definition.actions_json(),
-            definition.actions.first().and_then(Action::account),
-            definition.on_failure_json(),
-            definition.page_json().as_deref(),
-            definition.least_seconds,
-            LANGUAGE,
-        )
-        .await?;
-        let workflow = deploy_release(transaction, workspace, workflow, release, &text).await?;
-        let mut warnings = definition.warnings();
-        let accounts = AccountWarnings {
-            workspace: workflow.workspace_id,
-            owner: workflow.owner_id,
-            definition: &definition,
-        };
-        warnings.extend(accounts.run(transaction).await?.unwrap_or_default());
-        let link = match &self.planned {
-            Some(planned) => planned.run(transaction).await?,
-            None => None,
-        };
-        Ok(Some(Ok((DeployedWorkflow { workflow, warnings }, link))))
-    }
-}
-
-/// One sentence for each account that the actions use and that is missing, private or in clear
-/// text.
-pub(crate) struct AccountWarnings<'d> {
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) owner: UserId,
-    pub(crate) definition: &'d Definition,
-}
-
-impl Work for AccountWarnings<'_> {
-    type Output = Vec<String>;
-
-    async fn run(
-        &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<Option<Vec<String>>, DatabaseError> {
-        let definition = self.definition;
-        let all = [&definition.actions[..], &definition.on_failure[..]].concat();
-        let names = actions::account_names(&all);
-        let accounts = owners_accounts(transaction, self.workspace, self.owner, &names).await?;
-        let base_urls: BTreeMap<_, _> = accounts.into_iter().collect();
-        let warnings = names
-            .iter()
-            .filter_map(|name| account_warning(name, base_urls.get(*name).map(String::as_str)));
-        Ok(Some(warnings.collect()))
-    }
-}
-
-/// What is wrong with an account that actions use, if anything is; `base_url` is `None` if the
-/// owner has no account of this name.
-fn account_warning(name: &str, base_url: Option<&str>) -> Option<String> {
-    let Some(base_url) = base_url else {
-        return Some(format!(
-            "the owner has no connected account {name:?}: actions that use it will fail"
-        ));
-    };
-    let host = Url::parse(base_url).ok()?.host_str()?.to_owned();
-    if is_private_host(&host) {
-        return Some(format!(
-            "the account {name:?} is at {host}, which is private: actions that use it will fail, \
-             unless LETTERBOX_EGRESS_ALLOW of the workers names it"
-        ));
-    }
-    in_clear_text(name, base_url)
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Operator, OperatorError, Reason, WorkspaceSettings, asking::Sought, check_name,
-    settings::stored_allowance,
+    workspace_settings::stored_allowance,
 };
 
 /// Rows that one statement deletes or changes.

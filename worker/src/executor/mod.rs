@@ -17,6 +17,7 @@
 mod answers;
 mod approvals;
 mod budget;
+mod conclude;
 mod delegate;
 mod evaluate;
 mod kept_answers;
