@@ -8,8 +8,7 @@ use std::{
 
 use letterbox_common::states::RunState;
 use letterbox_database::{
-    Answer, BoundStatement, Client, Database, DatabaseError, Fault, Role, Statement, Transaction,
-    Work,
+    BoundStatement, Client, Database, DatabaseError, Fault, Role, Statement, Transaction, Work, ask,
 };
 use letterbox_tests::World;
 use tokio::sync::Barrier;
@@ -47,7 +46,7 @@ fn connect(world: &World, role: Role) -> Database {
 }
 
 async fn count(database: &Database) -> i64 {
-    <(i64,)>::ask(database, &COUNT, &[]).await.unwrap().0
+    ask::<(i64,), _>(database, &COUNT, &[]).await.unwrap().0
 }
 
 /// Locks two rows in this order. On its first try it waits between them for the other one.
@@ -64,11 +63,11 @@ impl Work for LockBoth<'_> {
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<()>, DatabaseError> {
         self.tries.fetch_add(1, Ordering::SeqCst);
         let [first, second] = self.order;
-        transaction.execute(&LOCK, &[&first]).await?;
+        transaction.ask(&LOCK, &[&first]).await?;
         if self.is_first.fetch_add(1, Ordering::SeqCst) == 0 {
             self.both_hold_one.wait().await;
         }
-        transaction.execute(&LOCK, &[&second]).await?;
+        transaction.ask(&LOCK, &[&second]).await?;
         Ok(Some(()))
     }
 }
@@ -109,8 +108,8 @@ impl Work for Refused {
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<()>, DatabaseError> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        transaction.execute(&INSERT, &[&3]).await?;
-        transaction.query(&CONFLICT, &[]).await?;
+        transaction.ask(&INSERT, &[&3]).await?;
+        transaction.ask(&CONFLICT, &[]).await?;
         Ok(Some(()))
     }
 }
@@ -134,7 +133,7 @@ impl Work for Undecided {
     type Output = ();
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<()>, DatabaseError> {
-        transaction.execute(&INSERT, &[&3]).await?;
+        transaction.ask(&INSERT, &[&3]).await?;
         Ok(None)
     }
 }
@@ -183,15 +182,15 @@ async fn what_is_not_committed_is_rolled_back() {
 async fn a_call_that_is_given_up_does_not_keep_its_connection() {
     let world = World::new().await;
     let database = database(&world, Role::Login).await;
-    let waiting = tokio::time::timeout(Duration::from_millis(200), database.query(&SLEEP, &[]));
+    let waiting = tokio::time::timeout(Duration::from_millis(200), database.ask(&SLEEP, &[]));
     assert!(waiting.await.is_err());
     assert_eq!(count(&database).await, 2);
 
     let hurried = connect(&world, Role::Gateway);
-    let error = hurried.query(&SLEEP, &[]).await.unwrap_err();
+    let error = hurried.ask(&SLEEP, &[]).await.unwrap_err();
     assert_eq!(error.fault, Fault::Transient);
-    let rows = hurried.query(&ONE, &[]).await.unwrap();
-    assert_eq!(rows.len(), 1);
+    let rows = hurried.ask(&ONE, &[]).await.unwrap();
+    assert_eq!(rows.rows.len(), 1);
 }
 
 /// A row of a newer schema must not be taken for a mistake that no retry can mend.
@@ -199,9 +198,9 @@ async fn a_call_that_is_given_up_does_not_keep_its_connection() {
 async fn a_word_that_this_program_does_not_know_is_transient() {
     let world = World::new().await;
     let database = database(&world, Role::Login).await;
-    let row = &database.query(&UNKNOWN_WORD, &[]).await.unwrap()[0];
+    let row = &database.ask(&UNKNOWN_WORD, &[]).await.unwrap().rows[0];
     let error = row.try_get::<_, RunState>("state").unwrap_err();
     assert_eq!(DatabaseError::from(error).fault, Fault::Transient);
-    let error = database.query(&LOCK, &[&"one"]).await.unwrap_err();
+    let error = database.ask(&LOCK, &[&"one"]).await.unwrap_err();
     assert_eq!(error.fault, Fault::Permanent, "it can't be encoded");
 }

@@ -15,10 +15,10 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use deadpool_postgres::Pool;
 use letterbox_common::{fail_point::fails, process::settings::SettingError};
 use tokio::sync::Mutex;
-use tokio_postgres::Row;
 
 use crate::{
-    Client, DatabaseError, DatabaseSettings, DatabaseTarget, Parameters, Role, Statement, connect,
+    Answered, Client, DatabaseError, DatabaseSettings, DatabaseTarget, Parameters, Role, Statement,
+    connect,
     connection::Connection,
     held::HeldTransaction,
     metrics,
@@ -218,56 +218,29 @@ impl Database {
 impl Client for Database {
     type Error = DatabaseError;
 
-    async fn query(
+    async fn ask(
         &self,
         statement: &Statement,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let query = Query {
+    ) -> Result<Answered, DatabaseError> {
+        let question = Question {
             statement,
             parameters,
         };
-        self.run(statement.name, &query).await
-    }
-
-    async fn execute(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<u64, DatabaseError> {
-        let execute = Execute {
-            statement,
-            parameters,
-        };
-        self.run(statement.name, &execute).await
+        self.run(statement.name, &question).await
     }
 }
 
-struct Query<'c> {
+struct Question<'c> {
     statement: &'c Statement,
     parameters: Parameters<'c>,
 }
 
-impl Call for Query<'_> {
-    type Output = Vec<Row>;
+impl Call for Question<'_> {
+    type Output = Answered;
 
-    async fn call(&self, session: Session<'_>) -> Result<Vec<Row>, DatabaseError> {
-        let prepared = session.client.prepare_cached(self.statement.sql).await?;
-        Ok(session.client.query(&prepared, self.parameters).await?)
-    }
-}
-
-struct Execute<'c> {
-    statement: &'c Statement,
-    parameters: Parameters<'c>,
-}
-
-impl Call for Execute<'_> {
-    type Output = u64;
-
-    async fn call(&self, session: Session<'_>) -> Result<u64, DatabaseError> {
-        let prepared = session.client.prepare_cached(self.statement.sql).await?;
-        Ok(session.client.execute(&prepared, self.parameters).await?)
+    async fn call(&self, session: Session<'_>) -> Result<Answered, DatabaseError> {
+        session.ask(self.statement, self.parameters).await
     }
 }
 

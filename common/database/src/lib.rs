@@ -33,7 +33,7 @@ pub use letterbox_database_derive::FromRow;
 pub use observers::observe;
 pub use row::FromRow;
 pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
-pub use statement::{Answer, Client, Parameters, Statement};
+pub use statement::{Answer, Answered, Client, Parameters, Statement, ask};
 pub use tokio_postgres::{Error as RowError, Row};
 pub use transaction::{BoundStatement, Transaction, Work};
 pub use whole::Whole;

@@ -19,95 +19,83 @@ pub struct Statement {
 /// Arguments of a statement, in the order of its `$1`, `$2`, ….
 pub type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 
+/// What a statement was answered.
+#[derive(Debug)]
+pub struct Answered {
+    /// The rows that it returned.
+    pub rows: Vec<Row>,
+    /// How many rows it has changed, or returned.
+    pub count: u64,
+}
+
 /// What runs statements: a database, a transaction in it, or what has one of them.
 pub trait Client: Sync {
     /// What is told when the database refuses, or does not answer.
     type Error: From<DatabaseError> + Send;
 
-    /// Runs a statement and returns all of its rows.
-    fn query(
+    /// Runs a statement.
+    fn ask(
         &self,
         statement: &Statement,
         parameters: Parameters<'_>,
-    ) -> impl Future<Output = Result<Vec<Row>, Self::Error>> + Send;
-
-    /// Runs a statement and returns the number of rows that it changed.
-    fn execute(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> impl Future<Output = Result<u64, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Answered, Self::Error>> + Send;
 }
 
 /// What a statement is asked for: nothing, how many rows it has changed, all rows, the row if there
 /// is one, or the row that there always is.
 pub trait Answer: Sized {
-    /// Runs a statement for it.
-    fn ask<C: Client>(
-        client: &C,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> impl Future<Output = Result<Self, C::Error>> + Send;
+    /// Reads it from what was answered.
+    ///
+    /// # Errors
+    /// When there are more rows than one, or none, where there is always one; or a row is no such
+    /// value.
+    fn read(statement: &Statement, answered: Answered) -> Result<Self, DatabaseError>;
 }
 
 impl Answer for () {
-    async fn ask<C: Client>(
-        client: &C,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Self, C::Error> {
-        client.execute(statement, parameters).await.map(drop)
+    fn read(_: &Statement, _: Answered) -> Result<Self, DatabaseError> {
+        Ok(())
     }
 }
 
 impl Answer for u64 {
-    async fn ask<C: Client>(
-        client: &C,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Self, C::Error> {
-        client.execute(statement, parameters).await
+    fn read(_: &Statement, answered: Answered) -> Result<Self, DatabaseError> {
+        Ok(answered.count)
     }
 }
 
 impl<T: FromRow> Answer for Vec<T> {
-    async fn ask<C: Client>(
-        client: &C,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Self, C::Error> {
-        let rows = client.query(statement, parameters).await?;
-        let rows = rows.iter().map(|row| T::from_row(row));
-        let rows: Result<_, DatabaseError> = rows.map(|row| Ok(row?)).collect();
-        Ok(rows?)
+    fn read(_: &Statement, answered: Answered) -> Result<Self, DatabaseError> {
+        let rows = answered.rows.iter();
+        rows.map(|row| Ok(T::from_row(row)?)).collect()
     }
 }
 
 impl<T: FromRow> Answer for Option<T> {
-    async fn ask<C: Client>(
-        client: &C,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Self, C::Error> {
-        let rows = client.query(statement, parameters).await?;
-        let row = match &rows[..] {
-            [] => return Ok(None),
-            [row] => T::from_row(row).map_err(DatabaseError::from)?,
-            _ => return Err(DatabaseError::many_rows(statement.name).into()),
-        };
-        Ok(Some(row))
+    fn read(statement: &Statement, answered: Answered) -> Result<Self, DatabaseError> {
+        match &answered.rows[..] {
+            [] => Ok(None),
+            [row] => Ok(Some(T::from_row(row)?)),
+            _ => Err(DatabaseError::many_rows(statement.name)),
+        }
     }
 }
 
 impl<T: FromRow> Answer for T {
-    async fn ask<C: Client>(
-        client: &C,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<Self, C::Error> {
-        let row = Option::ask(client, statement, parameters).await?;
-        Ok(row.ok_or_else(|| DatabaseError::no_row(statement.name))?)
+    fn read(statement: &Statement, answered: Answered) -> Result<Self, DatabaseError> {
+        let row = Option::read(statement, answered)?;
+        row.ok_or_else(|| DatabaseError::no_row(statement.name))
     }
+}
+
+/// Asks a statement for something.
+pub async fn ask<A: Answer, C: Client>(
+    client: &C,
+    statement: &Statement,
+    parameters: Parameters<'_>,
+) -> Result<A, C::Error> {
+    let answered = client.ask(statement, parameters).await?;
+    Ok(A::read(statement, answered)?)
 }
 
 /// Declares the statements of a store, each with its arguments and its [`Answer`] as a function,
@@ -169,8 +157,7 @@ macro_rules! statements {
                 is_of_desk: $is_of_desk,
             };
             let parameters: $crate::Parameters<'_> = &[$(&$parameter),*];
-            <$crate::answer!($($answer)?) as $crate::Answer>::ask(client, &STATEMENT, parameters)
-                .await
+            $crate::ask(client, &STATEMENT, parameters).await
         }
         $crate::statements! { @next [$($list,)* &$crate::Statement {
             name: stringify!($name),

@@ -1,10 +1,12 @@
 //! Transactions, and pipelined statements in them.
 
+use std::pin::pin;
+
 use deadpool_postgres::ClientWrapper;
-use futures_util::future::try_join_all;
+use futures_util::{TryStreamExt, future::try_join_all};
 use tokio_postgres::{Row, types::ToSql};
 
-use crate::{Client, DatabaseError, Parameters, Statement};
+use crate::{Answered, Client, DatabaseError, Parameters, Statement};
 
 /// The work of a transaction. It runs again after a serialization failure or a deadlock, so it must
 /// have no effects elsewhere that may not happen twice.
@@ -46,7 +48,7 @@ pub(crate) async fn say(
     said: &[(&'static str, String)],
 ) -> Result<(), DatabaseError> {
     let (names, values): (Vec<_>, Vec<_>) = said.iter().map(|(name, value)| (*name, value)).unzip();
-    transaction.execute(&SAY, &[&names, &values]).await?;
+    transaction.ask(&SAY, &[&names, &values]).await?;
     Ok(())
 }
 
@@ -98,6 +100,22 @@ impl<'c> Session<'c> {
     /// A connection on which nothing is under way.
     pub(crate) fn new(client: &'c ClientWrapper) -> Self {
         Self { client, depth: 0 }
+    }
+
+    /// Runs a statement, which is prepared once for each connection.
+    pub(crate) async fn ask(
+        self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Answered, DatabaseError> {
+        let prepared = self.client.prepare_cached(statement.sql).await?;
+        let asking = self.client.query_raw(&prepared, parameters.iter().copied());
+        let (mut answer, mut rows) = (pin!(asking.await?), Vec::new());
+        while let Some(row) = answer.try_next().await? {
+            rows.push(row);
+        }
+        let count = answer.rows_affected().unwrap_or_default();
+        Ok(Answered { rows, count })
     }
 
     /// A connection on which a transaction is under way.
@@ -175,21 +193,11 @@ impl<'c> Transaction<'c> {
 impl Client for Transaction<'_> {
     type Error = DatabaseError;
 
-    async fn query(
+    async fn ask(
         &self,
         statement: &Statement,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let prepared = self.0.client.prepare_cached(statement.sql).await?;
-        Ok(self.0.client.query(&prepared, parameters).await?)
-    }
-
-    async fn execute(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<u64, DatabaseError> {
-        let prepared = self.0.client.prepare_cached(statement.sql).await?;
-        Ok(self.0.client.execute(&prepared, parameters).await?)
+    ) -> Result<Answered, DatabaseError> {
+        self.0.ask(statement, parameters).await
     }
 }

@@ -1,26 +1,18 @@
 //! How orders ask the database: what it refuses is why an order was not carried out.
 
-use letterbox_database::{Client, Parameters, Row, Statement};
+use letterbox_database::{Answered, Client, Parameters, Statement};
 
 use crate::{Operator, OperatorError, Reason};
 
 impl Client for Operator {
     type Error = OperatorError;
 
-    async fn query(
+    async fn ask(
         &self,
         statement: &Statement,
         parameters: Parameters<'_>,
-    ) -> Result<Vec<Row>, OperatorError> {
-        Ok(self.database.query(statement, parameters).await?)
-    }
-
-    async fn execute(
-        &self,
-        statement: &Statement,
-        parameters: Parameters<'_>,
-    ) -> Result<u64, OperatorError> {
-        Ok(self.database.execute(statement, parameters).await?)
+    ) -> Result<Answered, OperatorError> {
+        Ok(self.database.ask(statement, parameters).await?)
     }
 }
 

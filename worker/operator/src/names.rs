@@ -6,7 +6,7 @@ use std::{fmt, marker::PhantomData, str::FromStr};
 use letterbox_common::ids::{
     AccountId, ApprovalId, DeliveryId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId,
 };
-use letterbox_database::{Answer, FromRow, Statement, statements};
+use letterbox_database::{FromRow, Statement, ask, statements};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use uuid::Uuid;
 
@@ -298,7 +298,7 @@ impl Operator {
         let (first, last) = ids.unzip();
         let parameters: [&(dyn ToSql + Sync); 6] =
             [&name, &first, &last, &ending, &workspace, &limit];
-        Vec::ask(self, noun.statement(), &parameters).await
+        ask(self, noun.statement(), &parameters).await
     }
 }
 

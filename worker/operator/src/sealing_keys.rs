@@ -236,7 +236,7 @@ impl Operator {
             SealedColumn::Grant => (&GRANTS, &key[..3]),
             SealedColumn::ActionAnswer => (&ACTION_ANSWERS, key),
         };
-        self.query(statement, key).await
+        Ok(self.ask(statement, key).await?.rows)
     }
 
     /// Replaces a sealed value unless it has changed. Gives how many were replaced: 1 or 0.
@@ -259,7 +259,7 @@ impl Operator {
             SealedColumn::Grant => (&REPLACE_GRANT, &row[..4]),
             SealedColumn::ActionAnswer => (&REPLACE_ACTION_ANSWER, row),
         };
-        self.execute(statement, row).await
+        Ok(self.ask(statement, row).await?.count)
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{Answer, Client, Database, DatabaseError};
+use letterbox_database::{Client, Database, DatabaseError, ask};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -143,12 +143,10 @@ impl Claims {
             /* $9 closing */ &closing_ids,
             /* $10 payload_hash */ &columns.payloads,
         ]);
-        let rows = self.database.query(K::STATEMENTS.claim, &values).await?;
+        let told: Vec<(K::Id, bool)> = ask(&self.database, K::STATEMENTS.claim, &values).await?;
         // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
-        let told = rows.iter();
-        told.map(|row| Ok((row.try_get("id")?, row.try_get("is_new")?)))
-            .collect()
+        Ok(told.into_iter().collect())
     }
 
     /// Finds the state of keys; those whose door is gone are missing.
@@ -161,7 +159,7 @@ impl Claims {
         let values = columns.values(&[
             /* $5 confirmed */ &confirmed, /* $6 lease_seconds */ &lease,
         ]);
-        let rows = self.database.query(K::STATEMENTS.find, &values).await?;
+        let rows = self.database.ask(K::STATEMENTS.find, &values).await?.rows;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             // Ordinals count from 1.
@@ -196,11 +194,8 @@ impl Claims {
             /* $6 batch_id */ &batches,
             /* $7 lease_seconds */ &lease,
         ]);
-        let rows = self
-            .database
-            .query(K::STATEMENTS.take_over, &values)
-            .await?;
-        rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
+        let taken: Vec<(K::Id,)> = ask(&self.database, K::STATEMENTS.take_over, &values).await?;
+        Ok(taken.into_iter().map(|(id,)| id).collect())
     }
 
     /// Counts the repeats whose payload differs from the first, and returns their number.
@@ -217,8 +212,8 @@ impl Claims {
             /* $5 sha256 */ &columns.hashes,
             /* $6 payload_hash */ &columns.payloads,
         ];
-        let counting = <(i64,)>::ask(&self.database, K::STATEMENTS.count_changed, &parameters);
-        let (changed,) = counting.await?;
+        let counting = ask(&self.database, K::STATEMENTS.count_changed, &parameters);
+        let (changed,): (i64,) = counting.await?;
         Ok(u64::try_from(changed).unwrap_or(0))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use letterbox_database::{Answer, Database, FromRow, Statement, statements};
+use letterbox_database::{Database, FromRow, Statement, ask, statements};
 use serde::Serialize;
 
 use super::finding::{Finding, Verdict};
@@ -285,8 +285,8 @@ impl Operator {
 
     /// Batches that wait for the broker, and those that were perhaps not published.
     pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
-        let spilled = Count::ask(self, &SPILLED_BATCHES, &[]).await?;
-        Ok([spilled, Count::ask(self, &INTERRUPTED_BATCHES, &[]).await?])
+        let spilled = ask(self, &SPILLED_BATCHES, &[]).await?;
+        Ok([spilled, ask(self, &INTERRUPTED_BATCHES, &[]).await?])
     }
 
     /// The subscriptions that are behind, at most 20.
@@ -325,8 +325,8 @@ impl Operator {
     async fn look_once(&self, look: &Look, hours: f64) -> Finding {
         let database = self.patient();
         let counting = match look.is_recent {
-            true => Count::ask(&database, look.statement, &[&hours]).await,
-            false => Count::ask(&database, look.statement, &[]).await,
+            true => ask(&database, look.statement, &[&hours]).await,
+            false => ask(&database, look.statement, &[]).await,
         };
         match counting {
             Ok(count) => look.found(&count),
