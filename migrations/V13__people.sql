@@ -156,7 +156,9 @@ DECLARE
     known uuid;
 BEGIN
     -- Whoever signs the user out, or binds them, meanwhile waits for this, or this for them.
-    PERFORM FROM users u WHERE lower(u.email) = lower(address) FOR NO KEY UPDATE;
+    PERFORM FROM users u WHERE lower(u.email) = lower(address) OR u.user_id = (SELECT s.user_id
+        FROM subjects s WHERE s.issuer = given_issuer AND s.subject = given_subject)
+    ORDER BY u.user_id FOR NO KEY UPDATE;
     SELECT s.user_id INTO known FROM subjects s
     WHERE s.issuer = given_issuer AND s.subject = given_subject FOR KEY SHARE;
     IF NOT FOUND THEN

@@ -44,8 +44,7 @@ COMMENT ON COLUMN grants.renew_at IS
     'When a worker gets the next token; null if nothing is to be done before this one is refused';
 COMMENT ON COLUMN grants.planned_at IS
     'When renew_at was set: if that is in the future, the clock was set back since, and it is due';
-COMMENT ON COLUMN grants.taken_until IS
-    'A worker exchanges it now, or has died; null if none does';
+COMMENT ON COLUMN grants.taken_until IS 'A worker exchanges it now, or has died; null if none does';
 COMMENT ON COLUMN grants.refused_at IS
     'When another token was got because the account refused the last one; null if never';
 COMMENT ON COLUMN grants.failures IS 'Exchanges since the last token that ended without an answer';

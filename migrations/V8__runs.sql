@@ -439,8 +439,7 @@ COMMENT ON FUNCTION ready_lanes IS
     'from lane to lane by the index, so the number of runs in each costs nothing';
 
 CREATE TABLE turn_lock ();
-COMMENT ON TABLE turn_lock IS
-    'Has no rows: whoever gives turns locks it, one worker at a time';
+COMMENT ON TABLE turn_lock IS 'Has no rows: whoever gives turns locks it, one worker at a time';
 GRANT DELETE ON turn_lock TO letterbox_worker;
 
 CREATE FUNCTION lock_turns() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -797,6 +797,33 @@ async fn a_link_made_after_the_plan_lives() {
     assert_eq!(plan["steps"][1]["ends"].as_array().unwrap().len(), 1);
 }
 
+/// Workers move the cursors of subscriptions all the time, which is nothing that a plan is about.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_subscription_is_paused_and_deleted() {
+    let world = World::new().await;
+    let files = Files::of(&world);
+    files.apply(&acme(), "--yes");
+    let busy = world.session(Role::Login).await;
+    let moving = tokio::spawn(async move {
+        let moves = "UPDATE subscriptions SET due_at = clock_timestamp()
+            WHERE leased_until IS NULL";
+        while busy.batch_execute(moves).await.is_ok() {}
+    });
+    let mut wanted = acme();
+    for is_paused in [true, false, true, false] {
+        of(&mut wanted, "subscription", "acme.crm")["is_paused"] = is_paused.into();
+        let applied = files.apply(&wanted, "--yes");
+        assert_eq!(steps(&applied), ["change subscription acme.crm"]);
+    }
+    wanted
+        .as_array_mut()
+        .unwrap()
+        .retain(|one| one["queue"] != "acme.all");
+    let applied = files.apply(&wanted, "--prune --yes");
+    assert_eq!(steps(&applied), ["delete subscription acme.all"]);
+    moving.abort();
+}
+
 /// A search that ends is off with the commit; what runs were found by is deleted afterwards, and
 /// what could not be deleted is by the order that is named.
 #[tokio::test(flavor = "multi_thread")]

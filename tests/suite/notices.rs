@@ -149,7 +149,7 @@ async fn who_does_not_look_is_told_in_longer_pauses() {
     }
     let ada = owners[0];
     let person = world.person(ada).await;
-    operator.notify_by_email(workspace, true).await.unwrap();
+    operator.notify(workspace, Some(true), None).await.unwrap();
     let worker = world.session(Role::Worker).await;
     let happens = async || {
         let news = format!(
@@ -197,7 +197,7 @@ async fn who_does_not_look_is_told_in_longer_pauses() {
     happens().await;
     assert!(world.count(pause).await < 5);
     // Who is no member any more, or wants no mail, is not told what was written before.
-    person.notify_by_email(workspace, false).await.unwrap();
+    person.notify(workspace, Some(false), None).await.unwrap();
     assert_eq!(
         worker.query_one(due, &[]).await.unwrap().get::<_, i64>(0),
         0

@@ -124,11 +124,8 @@ macro_rules! statements {
         /// Every statement of this store.
         pub(crate) static STATEMENTS: &[&$crate::Statement] = &[$($list,)*];
     };
-    (@next $list:tt $(#[$doc:meta])* desk fn $($rest:tt)+) => {
-        $crate::statements! { @fn true $list [$(#[$doc])*] fn $($rest)+ }
-    };
-    (@next $list:tt $(#[$doc:meta])* desk pub(crate) fn $($rest:tt)+) => {
-        $crate::statements! { @fn true $list [$(#[$doc])*] pub(crate) fn $($rest)+ }
+    (@next $list:tt $(#[$doc:meta])* desk $visible:vis fn $($rest:tt)+) => {
+        $crate::statements! { @fn true $list [$(#[$doc])*] $visible fn $($rest)+ }
     };
     (@next $list:tt $(#[$doc:meta])* $visible:vis fn $($rest:tt)+) => {
         $crate::statements! { @fn false $list [$(#[$doc])*] $visible fn $($rest)+ }
@@ -164,6 +161,9 @@ macro_rules! statements {
             sql: $sql,
             is_of_desk: $is_of_desk,
         },] $($rest)* }
+    };
+    (@$at:ident $($rest:tt)*) => {
+        compile_error!("a statement is `fn name(argument: Type) -> Answer = \"SQL\";`");
     };
     ($($all:tt)+) => { $crate::statements! { @next [] $($all)+ } };
 }

@@ -125,18 +125,14 @@ impl Values {
 
     /// What a page shows again of what was filled in: no secret.
     pub(crate) fn shown(&self) -> BTreeMap<&str, &str> {
-        let secrets = [
-            "credential",
-            "secret",
-            "client_secret",
-            "code",
-            "form_token",
-        ];
-        let shown = self
-            .0
-            .iter()
-            .rev()
-            .filter(|(name, _)| !secrets.contains(&&**name));
+        let is_secret = |name: &str| {
+            matches!(
+                name,
+                "credential" | "secret" | "client_secret" | "code" | "form_token"
+            )
+        };
+        let shown = self.0.iter().rev();
+        let shown = shown.filter(|(name, value)| !is_secret(name) && !value.trim().is_empty());
         shown.map(|(name, value)| (&**name, &**value)).collect()
     }
 

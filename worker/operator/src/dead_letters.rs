@@ -67,14 +67,11 @@ impl DeadLetterFilter {
             }));
         }
         if taken.is_empty() {
-            let is_short = id.chars().count() < MIN_DIGITS;
-            let missing = Reason::NotFound("dead letter");
-            return Err(if is_short {
-                Reason::IdTooShort
-            } else {
-                missing
-            }
-            .into());
+            let reason = match id.chars().count() < MIN_DIGITS {
+                true => Reason::IdTooShort,
+                false => Reason::NotFound("dead letter"),
+            };
+            return Err(reason.into());
         }
         Ok(taken)
     }

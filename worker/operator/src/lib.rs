@@ -32,6 +32,7 @@ mod runs;
 mod sealing_keys;
 mod sessions;
 mod signals;
+mod strict;
 mod submission;
 mod subscriptions;
 mod users;

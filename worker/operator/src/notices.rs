@@ -4,7 +4,7 @@ use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought};
+use crate::{Operator, OperatorError, Reason, asking::Sought, workspace_settings::Nullable};
 
 statements! {
     /// How a workspace is told.
@@ -12,15 +12,15 @@ statements! {
 SELECT workspace_id, notify_by_email AS by_email, notify_account AS account_id
 FROM workspaces WHERE workspace_id = $1";
 
-    /// Sets whether a workspace is told by e-mail.
-    desk fn notify_by_email(workspace: WorkspaceId, is_on: bool) -> u64 = "
-UPDATE workspaces SET notify_by_email = $2 WHERE workspace_id = $1";
-
-    /// Sets through which of its accounts a workspace is told.
-    desk fn notify_through(workspace: WorkspaceId, account: Option<AccountId>) -> u64 = "
-UPDATE workspaces SET notify_account = $2 WHERE workspace_id = $1
-  AND ($2::uuid IS NULL OR EXISTS (SELECT FROM connected_accounts c
-      WHERE c.workspace_id = $1 AND c.account_id = $2 AND c.disconnected_at IS NULL))";
+    /// Sets what is given of that: an account only if it is one of the workspace's.
+    desk fn set_notices(
+        workspace: WorkspaceId, by_email: Option<bool>, sets_account: bool,
+        account: Option<AccountId>,
+    ) -> u64 = "
+UPDATE workspaces SET notify_by_email = coalesce($2, notify_by_email),
+    notify_account = CASE WHEN $3 THEN $4 ELSE notify_account END
+WHERE workspace_id = $1 AND ($4::uuid IS NULL OR EXISTS (SELECT FROM connected_accounts c
+    WHERE c.workspace_id = $1 AND c.account_id = $4 AND c.disconnected_at IS NULL))";
 }
 
 /// How a workspace is told.
@@ -40,40 +40,24 @@ impl Operator {
         notices(self, workspace).await?.found("workspace")
     }
 
-    /// Sets whether the owners and editors of a workspace are told by e-mail.
-    pub async fn notify_by_email(
+    /// Sets what is given: whether the owners and editors of a workspace are told by e-mail, and the
+    /// account through which it is told, by a message `{"text": …}` to its base URL, or none. A
+    /// person can give only an account of their own.
+    pub async fn notify(
         &self,
         workspace: WorkspaceId,
-        is_on: bool,
+        by_email: Option<bool>,
+        account: Option<Nullable<AccountId>>,
     ) -> Result<Notices, OperatorError> {
-        let set = notify_by_email(self, workspace, is_on).await?;
-        self.set_notices(workspace, set, "workspace").await
-    }
-
-    /// Sets the account through which a workspace is told, by a message `{"text": …}` to its base
-    /// URL; `None` for none. A person can give only an account of their own.
-    pub async fn notify_through(
-        &self,
-        workspace: WorkspaceId,
-        account: Option<AccountId>,
-    ) -> Result<Notices, OperatorError> {
-        let set = notify_through(self, workspace, account).await?;
-        self.set_notices(workspace, set, "connected account").await
-    }
-
-    async fn set_notices(
-        &self,
-        workspace: WorkspaceId,
-        set: u64,
-        missing: &'static str,
-    ) -> Result<Notices, OperatorError> {
+        let (sets, through) = (account.is_some(), account.flatten());
+        let set = set_notices(self, workspace, by_email, sets, through).await?;
         let notices = self.notices(workspace).await?;
         match set {
             0 if self.person().is_some() => {
                 let why = "the settings of a workspace are its owners'".to_owned();
                 Err(Reason::NotAllowed(why).into())
             }
-            0 => Err(Reason::NotFound(missing).into()),
+            0 => Err(Reason::NotFound("connected account").into()),
             _ => Ok(notices),
         }
     }

@@ -209,11 +209,8 @@ impl Operator {
         cursor: SignalCursor,
         limit: u32,
     ) -> Result<Vec<(SignalCursor, SignalDetail)>, OperatorError> {
-        let SignalCursor {
-            position,
-            signal_id,
-        } = cursor;
-        let next = signals_after(self, workspace, position, signal_id, limit.into()).await?;
+        let (position, signal) = (cursor.position, cursor.signal_id);
+        let next = signals_after(self, workspace, position, signal, limit.into()).await?;
         Ok(next
             .into_iter()
             .map(|next| (next.cursor, next.signal))

@@ -12,9 +12,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
-use crate::{
-    Operator, OperatorError, PROGRAM, Reason, asking::Sought, error::Explain, signals::SignalCursor,
-};
+use crate::{Operator, OperatorError, PROGRAM, Reason, asking::Sought, error::Explain};
 
 statements! {
     /// The subscriptions of a workspace, or one of them.
@@ -52,6 +50,17 @@ WHERE workspace_id = $1 AND queue = $2 AND (paused_at IS NOT NULL) <> $3";
 UPDATE subscriptions SET position = $3, signal_id = $4, leased_by = NULL, leased_until = NULL,
     due_at = now()
 WHERE workspace_id = $1 AND queue = $2";
+
+    /// Takes subscriptions from the workers for a few seconds: their rows stay as they are.
+    pub(crate) fn hold_subscriptions(workspace: WorkspaceId, queues: &[&str], holder: Uuid) = "
+UPDATE subscriptions
+SET leased_by = $3, leased_until = clock_timestamp() + interval '10 seconds'
+WHERE workspace_id = $1 AND queue = ANY ($2)";
+
+    /// Gives them back.
+    pub(crate) fn let_go_of_subscriptions(workspace: WorkspaceId, holder: Uuid) = "
+UPDATE subscriptions SET leased_by = NULL, leased_until = NULL
+WHERE workspace_id = $1 AND leased_by = $2";
 
     /// Ends a subscription.
     fn unsubscribe(workspace: WorkspaceId, queue: &str) = "
@@ -285,11 +294,8 @@ impl Operator {
         to: Timestamp,
     ) -> Result<SubscriptionRow, OperatorError> {
         self.subscription(workspace, queue).await?;
-        let SignalCursor {
-            position,
-            signal_id,
-        } = self.signal_cursor(workspace, Some(to)).await?;
-        rewind_subscription(self, workspace, queue, position, signal_id).await?;
+        let to = self.signal_cursor(workspace, Some(to)).await?;
+        rewind_subscription(self, workspace, queue, to.position, to.signal_id).await?;
         self.subscription(workspace, queue).await
     }
 }

@@ -12,7 +12,9 @@ use letterbox_database::FromRow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{OperatorError, Reason, optional_json, workspace_settings::Nullable};
+use crate::{
+    OperatorError, Reason, optional_json, strict::strict_json, workspace_settings::Nullable,
+};
 
 /// Longest list of networks, and longest rules, in characters: as their columns take them.
 const MAX_TEXT: usize = 4_096;
@@ -34,9 +36,8 @@ pub struct WebhookSettings {
     )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Scheme>,
-    /// A file with the rules of a custom scheme, as JSON
-    #[arg(long, value_name = "FILE", value_parser = rules_in_file,
-          required_if_eq("scheme", "custom"))]
+    /// Of a custom scheme.
+    #[arg(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[row(with = optional_json)]
     pub rules: Option<Value>,
@@ -106,15 +107,9 @@ fn networks(text: &str) -> Result<Nullable<String>, Infallible> {
     Ok(Some(text.to_owned()))
 }
 
-fn rules_in_file(name: &str) -> Result<Value, String> {
-    let text = std::fs::read_to_string(name).map_err(|error| error.to_string())?;
-    rules_in(&text).map_err(|reason| reason.to_string())
-}
-
 /// The rules of a custom scheme, of a JSON text.
 pub fn rules_in(text: &str) -> Result<Value, Reason> {
-    let parsed = serde_json::from_str(text);
-    parsed.map_err(|error| Reason::InvalidScheme(format!("rules: {error}")))
+    strict_json(text).map_err(|error| Reason::InvalidScheme(format!("rules: {error}")))
 }
 
 impl WebhookSettings {

@@ -93,7 +93,9 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &WorkspaceSettings,
     ) -> Result<WorkspaceSettings, OperatorError> {
-        self.change_settings(workspace, wanted).await?;
+        if *wanted != WorkspaceSettings::default() {
+            self.change_settings(workspace, wanted).await?;
+        }
         if wanted.is_searchable == Some(false) {
             self.end_search(workspace).await?;
         }

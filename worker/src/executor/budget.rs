@@ -55,6 +55,7 @@ impl Budget {
         let of_all = all.acquire_many_owned(kibibytes).await.ok()?;
         Some([own, of_all])
     }
+
     /// The share of a workspace: one as long as anybody has a part of it, or waits for one.
     fn share(&self, workspace: WorkspaceId) -> Arc<Semaphore> {
         let mut shares = self.shares.lock();

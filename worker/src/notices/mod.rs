@@ -6,7 +6,7 @@
 mod mail;
 mod store;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use letterbox_common::{
@@ -214,15 +214,8 @@ fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
     ];
     told.into_iter()
         .filter(|(count, ..)| *count > 0)
-        .map(|(count, one, many, what)| format!("{}{what}", Counted(count, one, many)))
-}
-
-/// A number of things.
-struct Counted(i32, &'static str, &'static str);
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = if self.0 == 1 { self.1 } else { self.2 };
-        write!(f, "{} {words}", self.0)
-    }
+        .map(|(count, one, many, what)| match count {
+            1 => format!("1 {one}{what}"),
+            count => format!("{count} {many}{what}"),
+        })
 }

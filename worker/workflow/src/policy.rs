@@ -21,9 +21,9 @@ text_enum! {
     }
 }
 
-/// The database reads members of policies, and its texts hold no such character.
 /// As its column takes it.
 const MAX_BYTES: usize = 262_144;
+/// The database reads members of policies, and its texts hold no such character.
 const NUL: &str = "must not contain U+0000";
 
 /// The method of requests that only read.

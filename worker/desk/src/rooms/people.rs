@@ -150,12 +150,11 @@ pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let (operator, form) = (&visit.operator, &visit.asked.form);
     let by_email = form.get("by_email").is_some();
-    operator.notify_by_email(workspace, by_email).await?;
     // What another owner has set stays, unless another choice is made.
-    let account = form.get("account");
-    if account != Some("unchanged") {
-        let account = account.map(id).transpose()?;
-        operator.notify_through(workspace, account).await?;
-    }
+    let account = match form.get("account") {
+        Some("unchanged") => None,
+        account => Some(account.map(id).transpose()?),
+    };
+    operator.notify(workspace, Some(by_email), account).await?;
     Ok(see_list("people", workspace))
 }

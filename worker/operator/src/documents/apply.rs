@@ -1,5 +1,7 @@
 //! Brings about what documents say, for each workspace in one transaction: all of it or nothing.
 
+use std::time::Duration;
+
 use letterbox_broker::BrokerTarget;
 use letterbox_common::{
     ids::WorkspaceId,
@@ -7,9 +9,17 @@ use letterbox_common::{
     webhook::WebhookAddress,
 };
 use letterbox_database::Whole;
+use uuid::Uuid;
 
 use super::{Document, Plan, Set, Step};
-use crate::{Operator, OperatorError, Reason, Secrets, SubscriptionRow};
+use crate::{
+    Operator, OperatorError, Reason, Secrets, SubscriptionRow,
+    subscriptions::{hold_subscriptions, let_go_of_subscriptions},
+};
+
+/// How often what somebody else has changed meanwhile is tried again, and after which pause.
+const TRIES: usize = 10;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A webhook that was made, with its secret, which is shown only now.
 #[derive(Debug, Clone)]
@@ -49,22 +59,39 @@ impl Operator {
         prunes: bool,
         planned: &[Step],
     ) -> Result<Applied, OperatorError> {
-        let whole = Whole::begin(&self.database).await?;
-        let inner = self.on(whole.database().clone());
-        let plan = inner.foresee(secrets, set, prunes).await?;
-        if plan.steps != planned {
-            return Err(Reason::PlanConflict.into());
+        // Workers move cursors all the time, which is nothing that the plan is about.
+        let (workspace, holder) = (self.find_workspace(set).await?, Uuid::new_v4());
+        let queues = planned.iter().filter(|step| step.kind == "subscription");
+        let queues: Vec<&str> = queues.map(|step| step.name.as_str()).collect();
+        let held = workspace.filter(|_| !queues.is_empty());
+        let mut pauses = std::iter::repeat_n(PAUSE, TRIES);
+        loop {
+            if let Some(workspace) = held {
+                hold_subscriptions(self, workspace, &queues, holder).await?;
+            }
+            let trying = async {
+                let whole = Whole::begin(&self.database).await?;
+                let inner = self.on(whole.database().clone());
+                let plan = inner.foresee(secrets, set, prunes).await?;
+                if plan.steps != planned {
+                    return Err(Reason::PlanConflict.into());
+                }
+                let applied = inner.carry_out_all(keys, secrets, set, plan).await?;
+                whole.commit().await?;
+                Ok(applied)
+            };
+            let applied = trying.await;
+            if let Some(workspace) = held {
+                // Otherwise they are free soon.
+                let _ = let_go_of_subscriptions(self, workspace, holder).await;
+            }
+            match (applied, pauses.next()) {
+                (Err(OperatorError::Database(error)), Some(pause)) if error.asks_for_retry() => {
+                    tokio::time::sleep(pause).await;
+                }
+                (applied, _) => return applied,
+            }
         }
-        let carrying_out = async {
-            let applied = inner.carry_out_all(keys, secrets, set, plan).await?;
-            whole.commit().await?;
-            Ok(applied)
-        };
-        // Whoever changes what the plan has seen, after it was seen, is faster.
-        carrying_out.await.map_err(|error| match error {
-            OperatorError::Database(error) if error.asks_for_retry() => Reason::PlanConflict.into(),
-            error => error,
-        })
     }
 
     async fn carry_out_all(

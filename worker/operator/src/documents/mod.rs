@@ -10,13 +10,8 @@ mod outlook;
 mod plan;
 mod steps;
 
-use std::fmt;
-
 use letterbox_common::states::{MemberRole, SignalKind, WorkflowState};
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error as _, MapAccess, SeqAccess, Visitor},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::{
@@ -27,7 +22,7 @@ pub use self::{
 
 use letterbox_database::{FromRow, Statement};
 
-use crate::{Reason, WebhookSettings, WorkspaceSettings, json};
+use crate::{Reason, WebhookSettings, WorkspaceSettings, json, strict::strict_json};
 
 /// The JSON Schema of documents.
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
@@ -124,8 +119,7 @@ impl Document {
     /// As [`Self::read`], and when it is not JSON, or has two members of one name: readers differ
     /// in which of them they take.
     pub fn parse(text: &str) -> Result<Vec<Self>, String> {
-        let strict: Strict = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        Self::read(strict.0)
+        Self::read(strict_json(text)?)
     }
 
     /// Reads documents: one, or a list.
@@ -207,68 +201,5 @@ fn only_one<'c>(
             document.name().to_owned(),
         )),
         (found, None) => Ok(found),
-    }
-}
-
-/// JSON without two members of one name.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        value.deserialize_any(StrictVisitor).map(Self)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut given: A) -> Result<Value, A::Error> {
-        let mut members = Map::new();
-        while let Some((name, Strict(value))) = given.next_entry::<String, Strict>()? {
-            if members.contains_key(&name) {
-                let twice = format_args!("the member {name:?} is there twice");
-                return Err(A::Error::custom(twice));
-            }
-            members.insert(name, value);
-        }
-        Ok(Value::Object(members))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut given: A) -> Result<Value, A::Error> {
-        let mut values = Vec::new();
-        while let Some(Strict(value)) = given.next_element()? {
-            values.push(value);
-        }
-        Ok(Value::Array(values))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
     }
 }

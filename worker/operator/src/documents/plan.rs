@@ -173,7 +173,10 @@ impl Operator {
     }
 
     /// `None` if there is none of this name yet.
-    async fn find_workspace(&self, set: &Set) -> Result<Option<WorkspaceId>, OperatorError> {
+    pub(super) async fn find_workspace(
+        &self,
+        set: &Set,
+    ) -> Result<Option<WorkspaceId>, OperatorError> {
         if set.workspace.is_some() {
             return Ok(set.workspace);
         }

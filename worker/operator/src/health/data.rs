@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use letterbox_database::{Database, FromRow, Statement, ask, statements};
+use letterbox_database::{FromRow, Statement, ask, statements};
 use serde::Serialize;
 
 use super::finding::{Finding, Verdict};
@@ -120,7 +120,7 @@ FROM subscriptions
 WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position() END";
 
     /// Subscriptions that are behind: nothing was confirmed last, or for over a minute.
-    fn subscriptions_behind(late_seconds: f64) -> Vec<Behind> = "
+    pub(super) fn subscriptions_behind(late_seconds: f64) -> Vec<Behind> = "
 SELECT w.name AS workspace_name, s.queue, l.signals, l.seconds, s.failure
 FROM subscription_lags l JOIN subscriptions s USING (workspace_id, subscription_id)
 JOIN workspaces w USING (workspace_id)
@@ -289,11 +289,6 @@ impl Operator {
         Ok([spilled, ask(self, &INTERRUPTED_BATCHES, &[]).await?])
     }
 
-    /// The subscriptions that are behind, at most 20.
-    pub(super) async fn behind(&self) -> Result<Vec<Behind>, OperatorError> {
-        subscriptions_behind(self, LATE_SECONDS).await
-    }
-
     pub(super) async fn examine_policies(&self) -> Result<Finding, OperatorError> {
         let waiting = doctor_policies(self).await?;
         let waiting: Vec<String> = waiting.into_iter().map(|(name,)| name).collect();
@@ -304,12 +299,6 @@ impl Operator {
             "none makes every action wait",
             "letterbox policy set, with a rule that allows: no action goes on by itself",
         ))
-    }
-
-    /// A look may take longer than what processes ask.
-    fn patient(&self) -> Database {
-        self.database
-            .saying([("statement_timeout", "25s".to_owned())])
     }
 
     /// What is wrong for a moment only is not: whatever is not fine is counted twice.
@@ -323,7 +312,9 @@ impl Operator {
     }
 
     async fn look_once(&self, look: &Look, hours: f64) -> Finding {
-        let database = self.patient();
+        // A look may take longer than what processes ask.
+        let patience = [("statement_timeout", "25s".to_owned())];
+        let database = self.database.saying(patience);
         let counting = match look.is_recent {
             true => ask(&database, look.statement, &[&hours]).await,
             false => ask(&database, look.statement, &[]).await,

@@ -41,7 +41,10 @@ impl Operator {
         found.extend(self.examine_settings().await?);
         found.push(self.examine_policies().await?);
         found.extend(processes.found(takes_writes));
-        let behind = self.behind().await?.into_iter().map(|one| one.queue);
+        let behind = data::subscriptions_behind(self, data::LATE_SECONDS)
+            .await?
+            .into_iter()
+            .map(|one| one.queue);
         found.push(Finding::of_list(
             "subscriptions",
             &behind.collect::<Vec<_>>(),

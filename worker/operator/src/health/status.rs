@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     broker::is_dead,
-    data::{Behind, Count, LATE_SECONDS},
+    data::{Behind, Count, LATE_SECONDS, subscriptions_behind},
     finding::{Finding, Verdict},
 };
 use crate::{Operator, OperatorError, dead_letters};
@@ -239,7 +239,7 @@ impl Operator {
             }
         }
         backlog.extend(self.database_backlog().await?);
-        let behind = self.behind().await?;
+        let behind = subscriptions_behind(self, LATE_SECONDS).await?;
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
                 || backlog.iter().any(|kind| kind.late_because.is_some())

@@ -1,7 +1,5 @@
 //! `letterbox run …`
 
-use std::str::FromStr;
-
 use clap::{
     Args, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -125,8 +123,8 @@ pub(crate) struct Narrowed {
     #[arg(long, value_name = "TEXT")]
     failure: Option<String>,
     /// Only those with exactly this value in a field, such as email=ada@example.com
-    #[arg(long, value_name = "KEY=VALUE")]
-    field: Option<FieldValue>,
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    field: Option<(String, String)>,
 }
 
 impl Narrowed {
@@ -146,22 +144,15 @@ impl Narrowed {
             until: self.until,
             request_id: self.request_id,
             failure: self.failure,
-            field: self.field.map(|FieldValue(key, value)| (key, value)),
+            field: self.field,
         })
     }
 }
 
 /// A field and a value that was submitted in it.
-#[derive(Debug, Clone)]
-pub(crate) struct FieldValue(String, String);
-
-impl FromStr for FieldValue {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-        Ok(Self(key.to_owned(), value.to_owned()))
-    }
+fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// One run, or a filter.

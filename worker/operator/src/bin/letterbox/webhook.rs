@@ -11,7 +11,9 @@ use letterbox_common::{
     sealing::{SealedColumn, Secret, key_ring},
     webhook::Scheme,
 };
-use letterbox_operator::{Named, NewWebhook, RefusalRow, SecretFrom, WebhookSettings};
+use letterbox_operator::{
+    Named, NewWebhook, OperatorError, RefusalRow, SecretFrom, WebhookSettings, rules_in,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -78,6 +80,9 @@ pub(crate) struct Creation {
     workspace: InWorkspace,
     #[command(flatten)]
     settings: WebhookSettings,
+    /// A file with the rules of a custom scheme, as JSON
+    #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
+    rules: Option<PathBuf>,
     /// A file with the secret that the tool gave you; without it, a new one is made
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -173,7 +178,10 @@ fn one_line(refusal: &RefusalRow) -> String {
 
 async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
     let secret = read_secret(new.secret_file.as_deref())?;
+    let rules = new.rules.map(|file| file::read_text(&file)).transpose()?;
+    let rules = rules.map(|text| rules_in(&text)).transpose();
     let wanted = WebhookSettings {
+        rules: rules.map_err(OperatorError::from)?,
         secret: new.secret_later.then_some(SecretFrom::Later),
         ..new.settings
     };

@@ -1,13 +1,13 @@
 //! `letterbox workspace …`
 
-use std::{path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_operator::{Named, Operator, WorkspaceSettings, on_or_off, or_unlimited};
 use serde_json::json;
 
-use crate::{Failure, Output, policy};
+use crate::{Failure, Output, output, policy};
 
 const COLUMNS: [&str; 5] = [
     "workspace_id",
@@ -49,11 +49,13 @@ pub(crate) enum WorkspaceCommand {
     /// Keep runs from beginning actions until they are released; forms and webhooks go on
     Hold {
         /// A workspace, or 'all'
+        #[arg(value_parser = workspace_or_all)]
         workspace: WorkspaceOrAll,
     },
     /// Let held runs begin actions again
     Release {
         /// A workspace, or 'all'
+        #[arg(value_parser = workspace_or_all)]
         workspace: WorkspaceOrAll,
     },
     /// Show or set who is told, within a minute, what waits for an answer and what went wrong
@@ -92,18 +94,13 @@ pub(crate) enum WorkspaceCommand {
 /// Runs that may start in a month; `None` is unlimited.
 type Limit = Option<u32>;
 
-/// A workspace, or 'all'.
-#[derive(Debug, Clone)]
-pub(crate) struct WorkspaceOrAll(Option<Named<WorkspaceId>>);
+/// A workspace; `None` is all.
+type WorkspaceOrAll = Option<Named<WorkspaceId>>;
 
-impl FromStr for WorkspaceOrAll {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "all" => Ok(Self(None)),
-            text => text.parse().map(|workspace| Self(Some(workspace))),
-        }
+fn workspace_or_all(text: &str) -> Result<WorkspaceOrAll, &'static str> {
+    match text {
+        "all" => Ok(None),
+        text => text.parse().map(Some),
     }
 }
 
@@ -120,7 +117,7 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Export { workspace_id } => {
             let workspace = operator.id(&workspace_id).await?;
             let documents = operator.export_workspace(workspace).await?;
-            Output::Json(crate::output::value(&documents))
+            Output::Json(output::value(&documents))
         }
         WorkspaceCommand::List => Output::many(&operator.workspaces().await?, &COLUMNS),
         WorkspaceCommand::Allowance { workspace_id, set } => {
@@ -137,32 +134,30 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             no_account,
         } => {
             let workspace = operator.id(&workspace_id).await?;
-            if let Some(is_on) = email {
-                operator.notify_by_email(workspace, is_on).await?;
+            let account = operator.id_of(account.as_ref()).await?;
+            let account = (account.is_some() || no_account).then_some(account);
+            if email.is_none() && account.is_none() {
+                return Ok(Output::one(&operator.notices(workspace).await?));
             }
-            if let Some(account) = account {
-                let account = operator.id(&account).await?;
-                operator.notify_through(workspace, Some(account)).await?;
-            }
-            if no_account {
-                operator.notify_through(workspace, None).await?;
-            }
-            Output::one(&operator.notices(workspace).await?)
+            Output::one(&operator.notify(workspace, email, account).await?)
         }
         WorkspaceCommand::Settings {
             workspace_id,
             settings,
         } => {
             let workspace = operator.id(&workspace_id).await?;
-            Output::one(&operator.set_settings(workspace, &settings).await?)
+            let settings = operator.set_settings(workspace, &settings).await?;
+            let mut shown = output::value(&settings);
+            shown["workspace_id"] = json!(workspace);
+            Output::One(shown)
         }
         WorkspaceCommand::Hold { workspace } => {
-            let workspace = operator.id_of(workspace.0.as_ref()).await?;
+            let workspace = operator.id_of(workspace.as_ref()).await?;
             let changed = operator.hold(workspace).await?;
             Output::one(&json!({ "workspace_id": workspace, "held": true, "changed": changed }))
         }
         WorkspaceCommand::Release { workspace } => {
-            let workspace = operator.id_of(workspace.0.as_ref()).await?;
+            let workspace = operator.id_of(workspace.as_ref()).await?;
             let changed = operator.release(workspace).await?;
             Output::one(&json!({ "workspace_id": workspace, "held": false, "changed": changed }))
         }
