@@ -17,9 +17,8 @@ use crate::{
     subscriptions::{hold_subscriptions, let_go_of_subscriptions},
 };
 
-/// How often what somebody else has changed meanwhile is tried again, and after which pause.
-const TRIES: usize = 10;
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pauses after which is tried again what somebody else has changed meanwhile.
+const PAUSES: [Duration; 10] = [Duration::from_millis(100); 10];
 
 /// A webhook that was made, with its secret, which is shown only now.
 #[derive(Debug, Clone)]
@@ -64,7 +63,7 @@ impl Operator {
         let queues = planned.iter().filter(|step| step.kind == "subscription");
         let queues: Vec<&str> = queues.map(|step| step.name.as_str()).collect();
         let held = workspace.filter(|_| !queues.is_empty());
-        let mut pauses = std::iter::repeat_n(PAUSE, TRIES);
+        let mut pauses = PAUSES.into_iter();
         loop {
             if let Some(workspace) = held {
                 hold_subscriptions(self, workspace, &queues, holder).await?;
