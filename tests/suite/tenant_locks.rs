@@ -2,10 +2,14 @@
 //!
 //! Each test locks rows as a session of the desk in foreign hands can, for as long as it likes.
 
-use letterbox_common::ids::WorkspaceId;
+use std::time::Duration;
+
+use letterbox_common::{ids::WorkspaceId, sealing::KeyRing};
 use letterbox_database::Role;
 use letterbox_operator::Closing;
-use letterbox_tests::{Form, Peer, Process, Reply, Scene, World, eventually, payload, post};
+use letterbox_tests::{
+    Form, Peer, Process, Reply, Scene, Webhook, World, eventually, payload, post,
+};
 use serde_json::json;
 use tokio_postgres::Client;
 
@@ -62,6 +66,60 @@ async fn a_locked_webhook_holds_up_its_own_deliveries_only() {
     })
     .await;
     assert_eq!(world.signals().await, 34);
+}
+
+/// A claim that fails because its tenant keeps it waiting is divided: nobody else's is refused with
+/// it, however many are claimed together.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waits_holds_up_its_own_deliveries_only() {
+    let (world, gateway) = World::with_gateway().await;
+    let (locked, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let waits = format!(
+        "CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
+        CREATE TRIGGER waits BEFORE INSERT ON webhook_deliveries FOR EACH ROW
+            WHEN (NEW.workspace_id = '{}') EXECUTE FUNCTION wait_here();
+        SELECT pg_advisory_lock(7)",
+        locked.address.workspace
+    );
+    world.change(&waits).await;
+    let sending = (0..20).map(|number| {
+        let (locked, other) = (locked.clone(), other.clone());
+        tokio::spawn(async move {
+            let body = format!("[{number}]");
+            tokio::join!(locked.send(body.clone()), other.send(body))
+        })
+    });
+    for both in sending.collect::<Vec<_>>() {
+        let (its, others) = both.await.unwrap();
+        assert_eq!(its.status, 503);
+        assert!(others.is_first(), "{others:?}");
+    }
+}
+
+/// With the first delivery to a successor the former webhook ends, unless that is locked: then with
+/// a later one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_former_webhook_holds_up_no_delivery() {
+    let (world, gateway) = World::with_gateway().await;
+    let (former, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let keys: KeyRing = world.webhook_keys.parse().unwrap();
+    let operator = world.operator().await;
+    let (id, overlap) = (former.address.webhook, Duration::from_secs(3_600));
+    let made = operator
+        .replace_webhook(&keys, id, None, overlap)
+        .await
+        .unwrap();
+    let secret = String::from_utf8(made.secret.expose().to_vec()).unwrap();
+    let successor = Webhook::new(&gateway.public_url(), made.address, secret);
+    let lock = lock(&world, &format!("webhooks WHERE webhook_id = '{id}'")).await;
+    assert!(successor.send("[1]").await.is_first());
+    assert!(other.send("[1]").await.is_first());
+    let ended = "SELECT count(*) FROM webhooks WHERE deleted_at IS NOT NULL";
+    assert_eq!(world.count(ended).await, 0);
+    drop(lock);
+    assert!(successor.send("[2]").await.is_first());
+    world.await_count("the former has ended", ended, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
