@@ -49,11 +49,11 @@ impl Role {
         }
     }
 
-    /// How long a statement may wait for a lock. What a worker does for everybody goes on without
-    /// the tenant whose row is locked.
+    /// How long a statement may wait for a lock. What gateways and workers do for everybody goes on
+    /// without the tenant whose row is locked, while senders still wait.
     fn lock_timeout(self) -> &'static str {
         match self {
-            Self::Worker => "1s",
+            Self::Gateway | Self::Worker => "1s",
             _ => "3s",
         }
     }
