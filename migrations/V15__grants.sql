@@ -147,13 +147,13 @@ BEGIN
         grant_sealed = CASE WHEN NOT is_spent THEN g.grant_sealed END,
         renew_at = CASE WHEN is_spent THEN NULL
             WHEN is_final THEN clock_timestamp() + interval '1 hour'
-            ELSE clock_timestamp()
-                + least(interval '2 seconds' * 2 ^ least(g.failures, 10), interval '5 minutes') END,
+            ELSE clock_timestamp() + least(interval '2 s' * 2 ^ least(g.failures, 10), '5 min') END,
         planned_at = clock_timestamp()
     WHERE g.workspace_id = tenant AND g.account_id = account AND g.revision = of_revision
     RETURNING g.failures INTO failed;
     IF is_final THEN
-        UPDATE connected_accounts a SET waits_for = 'owner', is_refused = true
+        UPDATE connected_accounts a SET is_refused = true,
+            waits_for = CASE WHEN a.waits_for IS NOT NULL THEN 'owner' END
         WHERE a.workspace_id = tenant AND a.account_id = account AND failed IS NOT NULL;
     ELSE
         -- A quarter of an hour in vain, with runs that wait: somebody is told.
@@ -167,7 +167,7 @@ $$;
 COMMENT ON FUNCTION keep_failure IS
     'Notes that an exchange gave no token: it is tried again soon, if that is final, in an hour, '
     'because servers err, and not at all once the grant is spent; then the account waits for its '
-    'owner, and with it its runs; false if the exchange is void';
+    'owner, unless it has a token that serves; false if the exchange is void';
 
 CREATE FUNCTION refuse_token(tenant uuid, account uuid, used bytea, again boolean) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

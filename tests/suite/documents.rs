@@ -1,6 +1,6 @@
 //! Workspaces from files: planned, applied as a whole, exported, and applied elsewhere.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use letterbox_database::Role;
 use letterbox_tests::{
@@ -326,6 +326,18 @@ async fn an_export_makes_the_same_elsewhere() {
     let made = Files::of(&here).apply(&acme(), "--yes");
     let exported = here.order("workspace export Acme");
     assert_eq!(problems_of_documents(&exported), [""; 0]);
+    // Everything that can be said is, but where a secret is: else it would be lost on the way.
+    let schema: Value = serde_json::from_str(letterbox_operator::DOCUMENT_SCHEMA).unwrap();
+    let members = |value: &Value| Vec::from_iter(value.as_object().unwrap().keys().cloned());
+    let kinds = "workspace member policy workflow webhook subscription";
+    for kind in kinds.split(' ') {
+        let mut allowed = members(&schema["$defs"][kind]["properties"]);
+        allowed.retain(|member| !["$schema", "secret"].contains(&member.as_str()));
+        let documents = exported.as_array().unwrap().iter();
+        let documents = documents.filter(|one| one["kind"] == kind);
+        let said: BTreeSet<String> = documents.flat_map(members).collect();
+        assert_eq!(said, BTreeSet::from_iter(allowed), "{kind}");
+    }
     assert_eq!(
         Files::of(&here).apply(&exported, "--plan")["steps"],
         json!([])

@@ -265,6 +265,33 @@ async fn a_refused_token_is_renewed_once() {
     world.assert_count(refused, 1).await;
 }
 
+/// A token serves until the account refuses it, although its server gives no other one: only then
+/// the account waits for its owner, and its runs with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_serves_although_the_next_one_is_refused() {
+    let world = World::new().await;
+    let server = Server::start(Duration::from_secs(3_600)).await;
+    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (form, _) = connected(&world, &gateway, &server).await;
+    form.assert_accepts("first").await;
+    world.await_state("succeeded", 1).await;
+    server.granted(|granted| granted.is_revoked = true);
+    world
+        .change("UPDATE grants SET renew_at = clock_timestamp()")
+        .await;
+    let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
+    world.await_count("it gets no other", refused, 1).await;
+    form.assert_accepts("second").await;
+    world.await_state("succeeded", 2).await;
+    server.granted(|granted| granted.tokens.clear());
+    form.assert_accepts("third").await;
+    eventually("the account waits", async || {
+        waits_for(&world, form.workspace).await == "owner"
+    })
+    .await;
+    world.await_state("queued", 1).await;
+}
+
 /// A worker is held up and renews too late, twice within a minute: each time the account refuses a
 /// token that has ended, and runs wait for the next one.
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Deploys: a definition becomes the next release of a workflow and is live, with a form link if one
-//! is wanted; all of it in one transaction.
+//! Deploys: a definition becomes the next release of a workflow and is live, with a form link if
+//! one is wanted; all of it in one transaction.
 
 use std::collections::BTreeMap;
 

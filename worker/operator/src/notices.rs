@@ -40,9 +40,9 @@ impl Operator {
         notices(self, workspace).await?.found("workspace")
     }
 
-    /// Sets what is given: whether the owners and editors of a workspace are told by e-mail, and the
-    /// account through which it is told, by a message `{"text": …}` to its base URL, or none. A
-    /// person can give only an account of their own.
+    /// Sets what is given: whether the owners and editors of a workspace are told by e-mail, and
+    /// the account through which it is told, by a message `{"text": …}` to its base URL, or none.
+    /// A person can give only an account of their own.
     pub async fn notify(
         &self,
         workspace: WorkspaceId,

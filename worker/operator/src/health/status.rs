@@ -76,7 +76,7 @@ LEFT JOIN connected_accounts c ON c.workspace_id = soon.workspace_id
     AND c.account_id = soon.account_id
 GROUP BY w.name, w.workspace_id, c.name, c.account_id ORDER BY runs DESC LIMIT 20";
 
-    /// The accounts that wait for their owners, or in vain for a token, and how many runs for them.
+    /// The accounts that get no token until their owners act, and how many runs wait for them.
     fn unconnected_accounts() -> Vec<Unconnected> = "
 SELECT w.name AS workspace_name, c.name AS account, g.error,
        (SELECT count(*) FROM active_runs r WHERE r.workspace_id = c.workspace_id
@@ -84,8 +84,7 @@ SELECT w.name AS workspace_name, c.name AS account, g.error,
 FROM connected_accounts c
 JOIN grants g ON g.workspace_id = c.workspace_id AND g.account_id = c.account_id
 JOIN workspaces w ON w.workspace_id = c.workspace_id
-WHERE (c.waits_for = 'owner' OR c.waits_for = 'token' AND c.is_refused)
-    AND c.disconnected_at IS NULL
+WHERE (c.waits_for = 'owner' OR c.is_refused) AND c.disconnected_at IS NULL
 ORDER BY runs DESC LIMIT 20";
 
     /// What is remembered, and about how many claims are not moved yet.
