@@ -58,12 +58,6 @@ impl Bench {
         }
     }
 
-    /// Another gateway, with settings of its own.
-    pub async fn gateway_with(&self, settings: &[(&str, &str)]) -> Process {
-        let settings = [&[QUIET], settings].concat();
-        self.world.gateway_with(&settings).await
-    }
-
     /// A worker that is ready.
     pub async fn worker(&self) -> Process {
         self.world.worker_with(&[QUIET]).await

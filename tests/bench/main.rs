@@ -7,13 +7,11 @@
 mod arguments;
 mod bare;
 mod bench;
-mod bodies;
 mod client;
 mod cpu;
 mod drain;
 mod fairness;
 mod figures;
-mod finding;
 mod form_requests;
 mod forms;
 mod growth;
@@ -21,7 +19,6 @@ mod intake;
 mod limits;
 mod links;
 mod load;
-mod memory;
 mod publishing;
 mod refusals;
 mod requests;
@@ -114,10 +111,7 @@ async fn run(
         Section::Forms => forms::run(bench, tokens, round).await,
         Section::Refusals => refusals::run(bench, tokens, round).await,
         Section::Drain => drain::run(bench, round).await,
-        Section::Growth => growth::run(bench, tokens, arguments, round).await,
-        Section::Memory => memory::run(bench, round).await,
-        Section::Bodies => bodies::run(bench, round).await,
+        Section::Growth => growth::run(bench, arguments.remembered, round).await,
         Section::Fairness => fairness::run(bench, round).await,
-        Section::Finding => finding::run(bench, round).await,
     }
 }
