@@ -66,16 +66,21 @@ impl Diagnostics {
     }
 
     /// Requires an object.
-    pub(crate) fn object<'v>(
-        &mut self,
+    pub(crate) fn fields<'d, 'v>(
+        &'d mut self,
         value: &'v Value,
-        path: &str,
-    ) -> Option<&'v Map<String, Value>> {
-        let members = value.as_object();
-        if members.is_none() {
-            self.add(path, "must be an object");
-        }
-        members
+        path: impl Into<String>,
+    ) -> Option<Fields<'d, 'v>> {
+        let path = path.into();
+        let Some(members) = value.as_object() else {
+            self.add(&path, "must be an object");
+            return None;
+        };
+        Some(Fields {
+            diagnostics: self,
+            members,
+            path,
+        })
     }
 
     /// Requires a string.
@@ -96,69 +101,13 @@ impl Diagnostics {
         values.map(Vec::as_slice)
     }
 
-    /// Refuses members that are not `known`.
-    pub(crate) fn only(&mut self, members: &Map<String, Value>, path: &str, known: &[&str]) {
-        for name in members
-            .keys()
-            .filter(|name| !known.contains(&name.as_str()))
-        {
-            self.add(
-                path,
-                format_args!("unknown member {name:?}, expected {}", known.join(", ")),
-            );
-        }
-    }
-
-    pub(crate) fn boolean(&mut self, value: Option<&Value>, path: &str) -> bool {
-        value.and_then(Value::as_bool).unwrap_or_else(|| {
-            self.add(path, "must be true or false");
-            false
-        })
-    }
-
-    /// Requires a member that is a string of 1 to `max` characters and not blank.
-    pub(crate) fn text(
-        &mut self,
-        members: &Map<String, Value>,
-        path: &str,
-        name: &str,
-        max: usize,
-    ) -> String {
-        let text = members
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        // U+FEFF is white space to JavaScript and to the JSON schemas.
-        let is_blank = |one: char| one.is_whitespace() || one == '\u{feff}';
-        if text.chars().all(is_blank) || text.chars().count() > max {
-            self.add(
-                &format!("{path}.{name}"),
-                format_args!("must be a string of 1 to {max} characters, not blank"),
-            );
-        }
-        text.to_owned()
-    }
-
-    /// Like [`Self::text`], for a member that may be missing.
-    pub(crate) fn optional_text(
-        &mut self,
-        members: &Map<String, Value>,
-        path: &str,
-        name: &str,
-        max: usize,
-    ) -> Option<String> {
-        members
-            .contains_key(name)
-            .then(|| self.text(members, path, name, max))
-    }
-
     /// Requires the name of one of `options`.
     pub(crate) fn one_of<'o, T>(
         &mut self,
         value: Option<&Value>,
         path: &str,
         options: &'o [T],
-        name: impl Fn(&T) -> &'static str,
+        name: impl Fn(&'o T) -> &'o str,
     ) -> Option<&'o T> {
         let given = value.and_then(Value::as_str);
         let found = options.iter().find(|option| given == Some(name(option)));
@@ -167,5 +116,74 @@ impl Diagnostics {
             self.add(path, must_be_one_of(&names));
         }
         found
+    }
+}
+
+/// The members of an object that is parsed, and its path.
+pub(crate) struct Fields<'d, 'v> {
+    pub(crate) diagnostics: &'d mut Diagnostics,
+    pub(crate) members: &'v Map<String, Value>,
+    pub(crate) path: String,
+}
+
+impl<'v> Fields<'_, 'v> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'v Value> {
+        self.members.get(name)
+    }
+
+    /// The path of a member.
+    pub(crate) fn place(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    /// Adds a problem of a member.
+    pub(crate) fn add(&mut self, name: &str, problem: impl Display) {
+        self.diagnostics.add(&self.place(name), problem);
+    }
+
+    /// Refuses members that are not `known`.
+    pub(crate) fn only(&mut self, known: &[&str]) {
+        let names = self.members.keys().map(String::as_str);
+        for name in names.filter(|name| !known.contains(name)) {
+            let problem = format_args!("unknown member {name:?}, expected {}", known.join(", "));
+            self.diagnostics.add(&self.path, problem);
+        }
+    }
+
+    pub(crate) fn boolean(&mut self, name: &str) -> bool {
+        let given = self.get(name).and_then(Value::as_bool);
+        if given.is_none() {
+            self.add(name, "must be true or false");
+        }
+        given.unwrap_or_default()
+    }
+
+    /// Requires a member that is a string of 1 to `max` characters and not blank.
+    pub(crate) fn text(&mut self, name: &str, max: usize) -> String {
+        let text = self.get(name).and_then(Value::as_str).unwrap_or_default();
+        // U+FEFF is white space to JavaScript and to the JSON schemas.
+        let is_blank = |one: char| one.is_whitespace() || one == '\u{feff}';
+        if text.chars().all(is_blank) || text.chars().count() > max {
+            let problem = format_args!("must be a string of 1 to {max} characters, not blank");
+            self.add(name, problem);
+        }
+        text.to_owned()
+    }
+
+    /// Like [`Self::text`], for a member that may be missing.
+    pub(crate) fn optional_text(&mut self, name: &str, max: usize) -> Option<String> {
+        self.get(name).map(|_| self.text(name, max))
+    }
+
+    /// Requires a member that is the name of one of `options`.
+    pub(crate) fn one_of<'o, T>(
+        &mut self,
+        name: &str,
+        options: &'o [T],
+        name_of: impl Fn(&'o T) -> &'o str,
+    ) -> Option<&'o T> {
+        let place = self.place(name);
+        self.diagnostics
+            .one_of(self.get(name), &place, options, name_of)
     }
 }

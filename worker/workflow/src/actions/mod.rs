@@ -15,10 +15,10 @@ mod parser;
 use std::{fmt, sync::Arc, time::Duration};
 
 use letterbox_common::{form::Form, text_enum};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
-    diagnostics::Diagnostics,
+    diagnostics::{Diagnostics, Fields},
     taint::Steering,
     template::{Condition, References, Variables},
 };
@@ -52,28 +52,12 @@ pub struct ActionKind {
     pub name: &'static str,
     /// The steering of untrusted text through it; `None` for kinds that choose no branch.
     pub steering: Option<Steering>,
+    /// Whether its actions send a request, about which the policy decides.
+    pub sends: bool,
     /// Members of a definition, besides those that every action has.
     members: &'static [&'static str],
-    parse: Parse,
-}
-
-/// The parser of a kind, by the step that it makes.
-enum Parse {
-    Choose(ParseMembers<Condition>),
-    Send(ParseMembers<Option<Arc<dyn Outgoing>>>),
-    Delegate(ParseMembers<Option<Arc<Agent>>>),
-    Wait(ParseMembers<Duration>),
-}
-
-/// Parses the members of the action at a path; adds problems to the diagnostics.
-type ParseMembers<T> = fn(&mut Diagnostics, &Map<String, Value>, &str) -> T;
-
-impl ActionKind {
-    /// Whether its actions send a request, about which the policy decides.
-    #[must_use]
-    pub fn sends(&self) -> bool {
-        matches!(self.parse, Parse::Send(_) | Parse::Delegate(_))
-    }
+    /// Parses an action's own members; adds problems to the diagnostics.
+    parse: fn(&mut Fields<'_, '_>) -> Option<Step>,
 }
 
 impl ActionKind {
@@ -89,13 +73,10 @@ impl fmt::Debug for ActionKind {
     }
 }
 
-/// The kinds that send a request, about which a policy decides.
+/// The names of the kinds that send a request.
 pub(crate) fn sending_kinds() -> Vec<&'static str> {
-    KINDS
-        .iter()
-        .filter(|kind| kind.sends())
-        .map(|kind| kind.name)
-        .collect()
+    let sending = KINDS.iter().filter(|kind| kind.sends);
+    sending.map(|kind| kind.name).collect()
 }
 
 /// One action of a release.
@@ -168,6 +149,11 @@ impl Branches {
             Branch::Else => &self.otherwise,
         }
     }
+
+    /// The actions of both branches.
+    pub(crate) fn both(&self) -> [&[Action]; 2] {
+        [&self.then, &self.otherwise]
+    }
 }
 
 impl Action {
@@ -188,17 +174,24 @@ impl Action {
     }
 }
 
+/// Returns actions at any depth, each before those of its branches.
+pub(crate) fn all(actions: &[Action]) -> Vec<&Action> {
+    let mut found = Vec::new();
+    for action in actions {
+        found.push(action);
+        found.extend(action.branches.both().into_iter().flat_map(all));
+    }
+    found
+}
+
 /// Returns the names of all accounts that actions use, at any depth, without duplicates.
 #[must_use]
 pub fn account_names(actions: &[Action]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
-    for action in actions {
+    for action in all(actions) {
         names.extend(action.account());
         if let Step::Delegate(agent) = &action.step {
             names.extend(agent.tools().map(|tool| tool.account()));
-        }
-        for branch in Branch::ALL {
-            names.extend(account_names(action.branches.of(*branch)));
         }
     }
     names.sort_unstable();
@@ -206,20 +199,22 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
     names
 }
 
+/// The members of a definition that are lists of actions.
+const LISTS: [&str; 2] = ["actions", "on_failure"];
+
 /// Parses and checks the two lists of a release for its form: the actions, and those that follow a
 /// failure.
 pub(crate) fn parse_and_check(
     diagnostics: &mut Diagnostics,
     form: &Form,
-    lists: [(&str, Option<&Value>); 2],
+    lists: [Option<&Value>; 2],
 ) -> [Vec<Action>; 2] {
-    let [(first, _), (second, _)] = lists;
-    let [actions, on_failure] = parse(diagnostics, lists);
+    let parsed = parse(diagnostics, lists);
     let mut variables = Variables::of(form);
-    check(diagnostics, &actions, first, &mut variables);
+    check(diagnostics, &parsed[0], LISTS[0], &mut variables);
     let mut variables = variables.after_failure();
-    check(diagnostics, &on_failure, second, &mut variables);
-    [actions, on_failure]
+    check(diagnostics, &parsed[1], LISTS[1], &mut variables);
+    parsed
 }
 
 /// Checks the templates and conditions of parsed actions. Each action adds its answer to the

@@ -18,10 +18,14 @@ use std::collections::HashSet;
 
 use minijinja::{Error, Value};
 
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, Fields};
 
 pub use self::{context::TemplateContext, references::References, renderer::Renderer};
-pub(crate) use self::{context::Variables, environment::Escape};
+pub(crate) use self::{
+    context::{Variables, dotted},
+    environment::Escape,
+    references::compares_unasked,
+};
 use self::{
     environment::{environment, scalar_text, strict},
     insertions::as_typed,
@@ -84,6 +88,11 @@ impl Template {
             typed,
             references,
         }
+    }
+
+    /// The member of this name.
+    pub(crate) fn parse(fields: &mut Fields<'_, '_>, name: &str) -> Self {
+        Self::new(fields.text(name, MAX_LENGTH))
     }
 
     pub(crate) fn source(&self) -> &str {
@@ -287,7 +296,7 @@ impl Source<'_> {
         // Answers of accounts have no sample values, so a source that uses them can't be tried.
         if diagnostics.len() == before
             && !self.references.has_answers()
-            && let Err(error) = try_with(variables.sample().value())
+            && let Err(error) = try_with(&variables.sample().value())
         {
             diagnostics.add(path, RenderError::from(error));
         }

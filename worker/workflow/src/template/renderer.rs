@@ -75,7 +75,7 @@ impl Renderer<'_> {
     /// When all answers that were named have too many values.
     pub(super) fn values(&self, references: &References) -> Result<Value, RenderError> {
         if !references.has_answers() {
-            return Ok(self.context.value().clone());
+            return Ok(self.context.value());
         }
         let mut parsed = self.parsed.borrow_mut();
         let named = self.context.answers();

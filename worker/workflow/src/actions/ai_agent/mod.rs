@@ -19,7 +19,7 @@ use self::{
     question::Question,
     transcript::{ToolCall, Transcript},
 };
-use super::{ActionKind, Parse, outgoing::Outgoing};
+use super::{ActionKind, outgoing::Outgoing};
 
 /// Denied calls of one tool after which its further calls are denied, too.
 const MAX_DENIED: usize = 3;
@@ -27,6 +27,7 @@ const MAX_DENIED: usize = 3;
 pub(super) const KIND: ActionKind = ActionKind {
     name: "ai.agent",
     steering: None,
+    sends: true,
     members: &[
         "account",
         "model",
@@ -36,7 +37,7 @@ pub(super) const KIND: ActionKind = ActionKind {
         "max_steps",
         "max_tokens",
     ],
-    parse: Parse::Delegate(parse),
+    parse,
 };
 
 /// The next part of an agent.

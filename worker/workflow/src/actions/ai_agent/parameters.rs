@@ -4,7 +4,10 @@
 use letterbox_common::form::FieldType;
 use serde_json::{Map, Value, json};
 
-use crate::{diagnostics::Diagnostics, template::TemplateContext};
+use crate::{
+    diagnostics::{Diagnostics, Fields},
+    template::TemplateContext,
+};
 
 const MAX_PARAMETERS: usize = 50;
 const MAX_DESCRIPTION: usize = 1_000;
@@ -41,38 +44,32 @@ impl Arguments {
 
 impl ToolParameters {
     pub(super) fn parse(diagnostics: &mut Diagnostics, value: Option<&Value>, path: &str) -> Self {
-        let null = Value::Null;
-        let Some(schema) = diagnostics.object(value.unwrap_or(&null), path) else {
+        let Some(mut schema) = diagnostics.fields(value.unwrap_or(&Value::Null), path) else {
             return Self::default();
         };
-        let known = ["type", "properties", "required", "additionalProperties"];
-        diagnostics.only(schema, path, &known);
+        schema.only(&["type", "properties", "required", "additionalProperties"]);
         if schema.get("type") != Some(&json!("object")) {
-            diagnostics.add(&format!("{path}.type"), "must be \"object\"");
+            schema.add("type", "must be \"object\"");
         }
-        if schema
-            .get("additionalProperties")
-            .is_some_and(|given| given != &json!(false))
-        {
+        let more = schema.get("additionalProperties");
+        if more.is_some_and(|given| given != &json!(false)) {
             let problem = "must be false, because a model may pass only the named properties";
-            diagnostics.add(&format!("{path}.additionalProperties"), problem);
+            schema.add("additionalProperties", problem);
         }
-        let empty = Map::new();
-        let properties = match schema.get("properties") {
-            None => &empty,
-            Some(value) => diagnostics
-                .object(value, &format!("{path}.properties"))
-                .unwrap_or(&empty),
-        };
+        let (given, none) = (schema.get("properties"), Map::new());
+        if given.is_some_and(|given| !given.is_object()) {
+            schema.add("properties", "must be an object");
+        }
+        let properties = given.and_then(Value::as_object).unwrap_or(&none);
         if properties.len() > MAX_PARAMETERS {
             let problem = format_args!("must have at most {MAX_PARAMETERS} members");
-            diagnostics.add(&format!("{path}.properties"), problem);
+            schema.add("properties", problem);
         }
-        let required = required(diagnostics, schema.get("required"), path, properties);
+        let required = required(&mut schema, properties);
         let parameters = properties.iter().filter_map(|(name, value)| {
-            let path = format!("{path}.properties.{name}");
-            let is_required = required.contains(&name.as_str());
-            Parameter::parse(diagnostics, name, value, &path, is_required)
+            let place = schema.place(&format!("properties.{name}"));
+            let fields = schema.diagnostics.fields(value, place)?;
+            Parameter::parse(fields, name, required.contains(&name.as_str()))
         });
         Self(parameters.collect())
     }
@@ -143,59 +140,43 @@ impl ToolParameters {
 }
 
 /// Parses the names of required properties.
-fn required<'v>(
-    diagnostics: &mut Diagnostics,
-    value: Option<&'v Value>,
-    path: &str,
-    properties: &Map<String, Value>,
-) -> Vec<&'v str> {
-    let path = format!("{path}.required");
-    let Some(value) = value else {
+fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) -> Vec<&'v str> {
+    let Some(value) = schema.get("required") else {
         return Vec::new();
     };
     let names = value
         .as_array()
         .map(|names| names.iter().map(Value::as_str));
     let Some(names) = names.and_then(|names| names.collect::<Option<Vec<_>>>()) else {
-        diagnostics.add(&path, "must be a list of names");
+        schema.add("required", "must be a list of names");
         return Vec::new();
     };
     for name in names.iter().filter(|name| !properties.contains_key(**name)) {
-        diagnostics.add(&path, format_args!("there is no property {name:?}"));
+        schema.add("required", format_args!("there is no property {name:?}"));
     }
     names
 }
 
 impl Parameter {
-    fn parse(
-        diagnostics: &mut Diagnostics,
-        name: &str,
-        value: &Value,
-        path: &str,
-        is_required: bool,
-    ) -> Option<Self> {
-        let members = diagnostics.object(value, path)?;
-        diagnostics.only(members, path, &["type", "description", "enum"]);
+    fn parse(mut fields: Fields<'_, '_>, name: &str, is_required: bool) -> Option<Self> {
+        fields.only(&["type", "description", "enum"]);
         if !is_name(name) {
             let problem = "the name must consist of letters, digits and _, with a letter first";
-            diagnostics.add(path, problem);
+            fields.diagnostics.add(&fields.path, problem);
         }
-        let place = format!("{path}.type");
-        let kind = *diagnostics.one_of(members.get("type"), &place, &TYPES, |kind| kind)?;
-        let description = diagnostics.optional_text(members, path, "description", MAX_DESCRIPTION);
-        let choices = members.get("enum").map(|choices| choices.as_array());
-        let choices = match choices {
+        let kind = *fields.one_of("type", &TYPES, |kind| kind)?;
+        let description = fields.optional_text("description", MAX_DESCRIPTION);
+        let choices = match fields.get("enum").map(Value::as_array) {
             None => Vec::new(),
             Some(Some(choices)) if (1..=MAX_CHOICES).contains(&choices.len()) => choices.clone(),
             Some(_) => {
                 let problem = format_args!("must be a list of 1 to {MAX_CHOICES} values");
-                diagnostics.add(&format!("{path}.enum"), problem);
+                fields.add("enum", problem);
                 Vec::new()
             }
         };
         if choices.iter().any(|choice| !is_of(choice, kind)) {
-            let problem = format_args!("must be values of the type {kind}");
-            diagnostics.add(&format!("{path}.enum"), problem);
+            fields.add("enum", format_args!("must be values of the type {kind}"));
         }
         Some(Self {
             name: name.to_owned(),
@@ -211,10 +192,8 @@ impl Parameter {
         if !is_of(value, kind) {
             return Err(format!("{name:?} must be of the type {kind}"));
         }
-        if value
-            .as_str()
-            .is_some_and(|text| text.chars().count() > MAX_TEXT)
-        {
+        let text = value.as_str();
+        if text.is_some_and(|text| text.chars().count() > MAX_TEXT) {
             return Err(format!("{name:?} must have at most {MAX_TEXT} characters"));
         }
         if !self.choices.is_empty() && !self.choices.contains(value) {
