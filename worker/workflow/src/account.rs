@@ -18,9 +18,6 @@ const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 pub struct AccountError(&'static str);
 
 /// Checks what every request to an account begins with.
-///
-/// # Errors
-/// When it is no address that requests can begin with.
 pub fn check_base_url(base: &Url) -> Result<(), AccountError> {
     let has_user = !base.username().is_empty() || base.password().is_some();
     Err(AccountError(
@@ -36,10 +33,7 @@ pub fn check_base_url(base: &Url) -> Result<(), AccountError> {
     ))
 }
 
-/// Checks the header that carries a credential.
-///
-/// # Errors
-/// When it is no header, or one that would make another request of it.
+/// Checks the header that carries a credential: no other may make another request of it.
 pub fn check_header(name: &str) -> Result<(), AccountError> {
     if name.len() > MAX_HEADER || HeaderName::try_from(name).is_err() {
         let problem = "that is not a header name: use letters, digits and hyphens, at most 200";

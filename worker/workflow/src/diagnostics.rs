@@ -77,9 +77,11 @@ impl Diagnostics {
             return None;
         };
         Some(Fields {
+            begin: self.len(),
             diagnostics: self,
             members,
             path,
+            known: Vec::new(),
         })
     }
 
@@ -100,35 +102,37 @@ impl Diagnostics {
         }
         values.map(Vec::as_slice)
     }
-
-    /// Requires the name of one of `options`.
-    pub(crate) fn one_of<'o, T>(
-        &mut self,
-        value: Option<&Value>,
-        path: &str,
-        options: &'o [T],
-        name: impl Fn(&'o T) -> &'o str,
-    ) -> Option<&'o T> {
-        let given = value.and_then(Value::as_str);
-        let found = options.iter().find(|option| given == Some(name(option)));
-        if found.is_none() {
-            let names: Vec<_> = options.iter().map(name).collect();
-            self.add(path, must_be_one_of(&names));
-        }
-        found
-    }
 }
 
-/// The members of an object that is parsed, and its path.
+/// The members of an object that is parsed, and its path. What is read is known, and what is left at
+/// the end is refused.
 pub(crate) struct Fields<'d, 'v> {
     pub(crate) diagnostics: &'d mut Diagnostics,
     pub(crate) members: &'v Map<String, Value>,
     pub(crate) path: String,
+    known: Vec<String>,
+    /// Problems before those of this object.
+    begin: usize,
 }
 
 impl<'v> Fields<'_, 'v> {
-    pub(crate) fn get(&self, name: &str) -> Option<&'v Value> {
+    pub(crate) fn get(&mut self, name: &str) -> Option<&'v Value> {
+        if !self.known.iter().any(|known| known == name) {
+            self.known.push(name.to_owned());
+        }
         self.members.get(name)
+    }
+
+    /// Refuses the members that were not read, in front of the other problems of the object.
+    pub(crate) fn refuse_others(&mut self) {
+        let known = self.known.join(", ");
+        let names = self.members.keys();
+        let others = names.filter(|name| !self.known.contains(name));
+        let problems = others.map(|name| Problem {
+            path: self.path.clone(),
+            message: format!("unknown member {name:?}, expected {known}"),
+        });
+        self.diagnostics.0.splice(self.begin..self.begin, problems);
     }
 
     /// The path of a member.
@@ -139,15 +143,6 @@ impl<'v> Fields<'_, 'v> {
     /// Adds a problem of a member.
     pub(crate) fn add(&mut self, name: &str, problem: impl Display) {
         self.diagnostics.add(&self.place(name), problem);
-    }
-
-    /// Refuses members that are not `known`.
-    pub(crate) fn only(&mut self, known: &[&str]) {
-        let names = self.members.keys().map(String::as_str);
-        for name in names.filter(|name| !known.contains(name)) {
-            let problem = format_args!("unknown member {name:?}, expected {}", known.join(", "));
-            self.diagnostics.add(&self.path, problem);
-        }
     }
 
     pub(crate) fn boolean(&mut self, name: &str) -> bool {
@@ -182,8 +177,12 @@ impl<'v> Fields<'_, 'v> {
         options: &'o [T],
         name_of: impl Fn(&'o T) -> &'o str,
     ) -> Option<&'o T> {
-        let place = self.place(name);
-        self.diagnostics
-            .one_of(self.get(name), &place, options, name_of)
+        let given = self.get(name).and_then(Value::as_str);
+        let found = options.iter().find(|option| given == Some(name_of(option)));
+        if found.is_none() {
+            let names: Vec<_> = options.iter().map(name_of).collect();
+            self.add(name, must_be_one_of(&names));
+        }
+        found
     }
 }

@@ -148,10 +148,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Parses JSON text.
-    ///
-    /// # Errors
-    /// Returns the problem and its path.
+    /// Parses JSON text. An error says the problem and its path.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             let length = text.len();
@@ -247,17 +244,10 @@ impl When {
             let parsed = url::Host::parse(host);
             parsed.is_ok_and(|parsed| parsed.to_string() == *host)
         };
-        if self
-            .action
-            .as_ref()
-            .is_some_and(|action| !is_in(&sending, action))
-        {
+        let mut methods = self.method.iter().flatten();
+        if self.action.iter().any(|name| !is_in(&sending, name)) {
             Err(format!("action: must be one of {}", sending.join(", ")))
-        } else if self
-            .account
-            .as_ref()
-            .is_some_and(|name| name.contains('\0'))
-        {
+        } else if self.account.iter().any(|name| name.contains('\0')) {
             Err(format!("account: {NUL}"))
         } else if self.method.as_ref().is_some_and(Vec::is_empty) {
             Err("method: must not be empty, because nothing would match".to_owned())
@@ -265,12 +255,7 @@ impl When {
             && (hosts.is_empty() || !hosts.iter().all(is_host))
         {
             Err("host: must be a list of hosts in lower case, without ports".to_owned())
-        } else if self
-            .method
-            .iter()
-            .flatten()
-            .any(|method| !is_in(&METHODS, method))
-        {
+        } else if methods.any(|method| !is_in(&METHODS, method)) {
             Err(format!("method: must be a list of {}", METHODS.join(", ")))
         } else {
             Ok(())
@@ -305,24 +290,15 @@ impl When {
         fn any(wanted: Option<&Vec<String>>, is: impl Fn(&String) -> bool) -> bool {
             wanted.is_none_or(|wanted| wanted.iter().any(is))
         }
-        let Taint {
-            data,
-            account,
-            steered,
-        } = facts.taint;
+        let Taint { steered, .. } = facts.taint;
         is(self.action.as_deref(), facts.action)
             && is(self.account.as_deref(), facts.account)
             && any(self.method.as_ref(), |method| method == facts.method)
             && any(self.host.as_ref(), |host| is_same_host(host, facts.host))
+            && self.steered_by.is_none_or(|by| steered.contains(by))
             && self
-                .steered_by
-                .is_none_or(|steering| steered.contains(steering))
-            && match self.untrusted {
-                None => true,
-                Some(Untrusted::Data) => data,
-                Some(Untrusted::Account) => account,
-                Some(Untrusted::Control) => !steered.is_empty(),
-            }
+                .untrusted
+                .is_none_or(|how| facts.taint.kinds().contains(&how))
     }
 }
 

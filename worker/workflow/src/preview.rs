@@ -64,7 +64,7 @@ fn walk<'a>(
         let below = trail.below(action);
         trail.pass(action);
         // A run takes only one branch: neither sees what happened in the other.
-        for branch in action.branches.both() {
+        for branch in &action.branches.0 {
             trail.join(walk(branch, &below, found));
         }
     }

@@ -24,7 +24,6 @@ pub(super) const KIND: ActionKind = ActionKind {
     name: "ai.condition",
     steering: Some(Steering::AiCondition),
     sends: true,
-    members: &["account", "model", "question", "input"],
     parse,
 };
 

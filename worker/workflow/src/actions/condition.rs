@@ -10,7 +10,6 @@ pub(super) const KIND: ActionKind = ActionKind {
     name: "condition",
     steering: Some(Steering::Condition),
     sends: false,
-    members: &["if"],
     parse: |fields| {
         let condition = Condition::new(fields.text("if", MAX_LENGTH));
         Some(Step::Choose(condition))

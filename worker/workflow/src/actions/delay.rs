@@ -11,7 +11,6 @@ pub(super) const KIND: ActionKind = ActionKind {
     name: "delay",
     steering: None,
     sends: false,
-    members: &["for"],
     parse: |fields| Some(Step::Wait(parse(fields))),
 };
 

@@ -12,7 +12,7 @@ mod http_request;
 mod outgoing;
 mod parser;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{form::Form, text_enum};
 use serde_json::Value;
@@ -47,16 +47,17 @@ pub static TOOL_CALL: &ActionKind = &http_request::KIND;
 pub static AGENT: &ActionKind = &ai_agent::KIND;
 
 /// A kind of action.
+#[derive(Debug)]
 pub struct ActionKind {
     /// Its name in definitions, policies and records.
     pub name: &'static str,
     /// The steering of untrusted text through it; `None` for kinds that choose no branch.
     pub steering: Option<Steering>,
-    /// Whether its actions send a request, about which the policy decides.
+    /// Whether its actions send a request, about which the policy decides, and whose answer later
+    /// actions can use.
     pub sends: bool,
-    /// Members of a definition, besides those that every action has.
-    members: &'static [&'static str],
-    /// Parses an action's own members; adds problems to the diagnostics.
+    /// Parses an action's own members; adds problems to the diagnostics. Reads all of them, whatever
+    /// is wrong with one: what it doesn't read is refused.
     parse: fn(&mut Fields<'_, '_>) -> Option<Step>,
 }
 
@@ -64,12 +65,6 @@ impl ActionKind {
     /// Whether a model answers it.
     pub(crate) fn asks_a_model(&self) -> bool {
         [ai_condition::KIND.name, ai_agent::KIND.name].contains(&self.name)
-    }
-}
-
-impl fmt::Debug for ActionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
     }
 }
 
@@ -128,31 +123,20 @@ impl From<bool> for Branch {
     }
 }
 
-/// The actions that follow a condition.
+/// The actions that follow a condition, by branch.
 #[derive(Debug, Clone, Default)]
-pub struct Branches {
-    then: Vec<Action>,
-    otherwise: Vec<Action>,
-}
+pub struct Branches(pub(crate) [Vec<Action>; 2]);
 
 impl Branches {
     /// Whether any branch has actions.
     pub(crate) fn has_any(&self) -> bool {
-        !self.then.is_empty() || !self.otherwise.is_empty()
+        self.0.iter().any(|actions| !actions.is_empty())
     }
 
     /// The actions of one branch.
     #[must_use]
     pub fn of(&self, branch: Branch) -> &[Action] {
-        match branch {
-            Branch::Then => &self.then,
-            Branch::Else => &self.otherwise,
-        }
-    }
-
-    /// The actions of both branches.
-    pub(crate) fn both(&self) -> [&[Action]; 2] {
-        [&self.then, &self.otherwise]
+        &self.0[branch as usize]
     }
 }
 
@@ -166,12 +150,6 @@ impl Action {
             Step::Delegate(agent) => Some(agent.account()),
         }
     }
-
-    /// Whether it has an answer that later actions can use.
-    #[must_use]
-    pub fn is_answered(&self) -> bool {
-        matches!(self.step, Step::Send(_) | Step::Delegate(_))
-    }
 }
 
 /// Returns actions at any depth, each before those of its branches.
@@ -179,7 +157,7 @@ pub(crate) fn all(actions: &[Action]) -> Vec<&Action> {
     let mut found = Vec::new();
     for action in actions {
         found.push(action);
-        found.extend(action.branches.both().into_iter().flat_map(all));
+        found.extend(action.branches.0.iter().flat_map(|branch| all(branch)));
     }
     found
 }
@@ -200,7 +178,7 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
 }
 
 /// The members of a definition that are lists of actions.
-const LISTS: [&str; 2] = ["actions", "on_failure"];
+pub(crate) const LISTS: [&str; 2] = ["actions", "on_failure"];
 
 /// Parses and checks the two lists of a release for its form: the actions, and those that follow a
 /// failure.
@@ -230,7 +208,7 @@ fn check(diagnostics: &mut Diagnostics, actions: &[Action], path: &str, variable
             Step::Delegate(agent) => agent.check(diagnostics, &path, variables),
             Step::Wait(_) => {}
         }
-        if action.is_answered() {
+        if action.kind.sends {
             variables.add_answer(&action.id);
         }
         // A run takes only one branch, so neither can use the answers of the other.

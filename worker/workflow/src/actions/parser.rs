@@ -75,7 +75,7 @@ impl Parser<'_> {
         let mut fields = self.diagnostics.fields(value, format!("{list}[{index}]"))?;
         let id = fields.text("id", MAX_ID);
         for name in ["id", "account"] {
-            let text = fields.get(name).and_then(Value::as_str);
+            let text = fields.members.get(name).and_then(Value::as_str);
             if text.is_some_and(|text| text.contains(char::is_control)) {
                 fields.add(name, "must not contain control characters");
             }
@@ -85,31 +85,22 @@ impl Parser<'_> {
             fields.diagnostics.add(&fields.path, problem);
         }
         let kind = fields.one_of("type", &KINDS, |kind| kind.name)?;
-        let branches: &[&str] = if kind.steering.is_some() {
-            Branch::WORDS
-        } else {
-            &[]
-        };
-        fields.only(&[&["id", "type"], kind.members, branches].concat());
-        let step = (kind.parse)(&mut fields)?;
+        let step = (kind.parse)(&mut fields);
+        let branches = [Branch::Then, Branch::Else].map(|branch| {
+            let given = kind.steering.and_then(|_| fields.get(branch.as_str()));
+            (given, fields.place(branch.as_str()))
+        });
+        fields.refuse_others();
+        let step = step?;
         let references = match &step {
             Step::Choose(condition) => condition.references().clone(),
             Step::Send(outgoing) => outgoing.references(),
             Step::Delegate(agent) => agent.references(),
             Step::Wait(_) => References::default(),
         };
-        let (members, path) = (fields.members, fields.path);
-        let mut branch = |branch: Branch| {
-            let given = members
-                .get(branch.as_str())
-                .filter(|_| kind.steering.is_some());
-            self.optional_list(given, &format!("{path}.{branch}"), depth + 1)
-        };
+        let branches = branches.map(|(given, path)| self.optional_list(given, &path, depth + 1));
         Some(Action {
-            branches: Branches {
-                then: branch(Branch::Then),
-                otherwise: branch(Branch::Else),
-            },
+            branches: Branches(branches),
             id,
             kind,
             step,

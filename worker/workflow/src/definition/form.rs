@@ -27,13 +27,14 @@ pub(crate) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> For
             fields: Vec::new(),
         };
     };
-    form.only(&["title", "description", "confirmationMessage", "fields"]);
-    Form {
+    let parsed = Form {
         title: form.text("title", MAX_TITLE),
         description: form.optional_text("description", MAX_DESCRIPTION),
         confirmation_message: form.optional_text("confirmationMessage", MAX_TEXT),
         fields: fields(&mut form),
-    }
+    };
+    form.refuse_others();
+    parsed
 }
 
 fn fields(form: &mut Fields<'_, '_>) -> Vec<Field> {
@@ -61,15 +62,18 @@ fn fields(form: &mut Fields<'_, '_>) -> Vec<Field> {
 }
 
 fn field(members: &mut Fields<'_, '_>) -> Field {
-    members.only(&["key", "label", "type", "required", "placeholder"]);
+    let key = members.text("key", MAX_KEY);
+    let label = members.text("label", MAX_TEXT);
     let kind = members.one_of("type", FieldType::ALL, |kind| kind.as_str());
-    Field {
+    let field = Field {
+        key,
+        label,
         kind: kind.copied().unwrap_or(FieldType::Text),
-        key: members.text("key", MAX_KEY),
-        label: members.text("label", MAX_TEXT),
         required: members.boolean("required"),
         placeholder: members.optional_text("placeholder", MAX_TEXT),
-    }
+    };
+    members.refuse_others();
+    field
 }
 
 #[cfg(test)]

@@ -41,10 +41,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Parses and checks JSON text.
-    ///
-    /// # Errors
-    /// Every mistake.
+    /// Parses and checks JSON text. An error has every mistake.
     pub fn check(text: &str) -> Result<Self, Vec<Problem>> {
         let mut diagnostics = Diagnostics::default();
         let parsed = match serde_json::from_str::<Value>(text) {
@@ -73,12 +70,13 @@ impl Definition {
             diagnostics.add("$schema", "must be a string");
         }
         let mut whole = diagnostics.fields(value, WHOLE)?;
-        whole.only(&["form", "actions", "on_failure", "page", "spam_defence"]);
-        let members = whole.members;
-        let form = check_form(diagnostics, members.get("form"));
-        let page = page::check(diagnostics, members.get("page"), &form);
-        let least_seconds = spam_defence::check(diagnostics, members.get("spam_defence"));
-        let lists = ["actions", "on_failure"].map(|name| members.get(name));
+        let form = whole.get("form");
+        let lists = actions::LISTS.map(|name| whole.get(name));
+        let (page, defence) = (whole.get("page"), whole.get("spam_defence"));
+        whole.refuse_others();
+        let form = check_form(diagnostics, form);
+        let page = page::check(diagnostics, page, &form);
+        let least_seconds = spam_defence::check(diagnostics, defence);
         let [actions, on_failure] = actions::parse_and_check(diagnostics, &form, lists);
         let [actions_json, on_failure_json] = lists.map(|list| list.map(Value::to_string));
         Some(Self {

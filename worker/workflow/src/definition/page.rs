@@ -12,17 +12,6 @@ use crate::{
     schemas::DEFINITION_SCHEMA,
 };
 
-const MEMBERS: [&str; 9] = [
-    "organization",
-    "logo",
-    "color",
-    "button",
-    "privacy_url",
-    "continue_url",
-    "locale",
-    "frame_ancestors",
-    "autocomplete",
-];
 const MAX_ORGANIZATION: usize = 100;
 const MAX_BUTTON: usize = 40;
 const MAX_URL: usize = 2_000;
@@ -54,8 +43,7 @@ pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>, form: 
     let Some(mut page) = value.and_then(|value| diagnostics.fields(value, "page")) else {
         return Page::default();
     };
-    page.only(&MEMBERS);
-    Page {
+    let parsed = Page {
         organization: page.optional_text("organization", MAX_ORGANIZATION),
         logo: parsed(&mut page, "logo", logo),
         color: parsed(&mut page, "color", |text| {
@@ -70,7 +58,9 @@ pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>, form: 
         }),
         frame_ancestors: frame_ancestors(&mut page),
         autocomplete: autocomplete(&mut page, form),
-    }
+    };
+    page.refuse_others();
+    parsed
 }
 
 /// Parses a member whose text has a format.

@@ -14,8 +14,9 @@ const LEAST: &str = "least_seconds";
 /// no defence.
 pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Option<i16> {
     let mut members = diagnostics.fields(value?, "spam_defence")?;
-    members.only(&[LEAST]);
-    let Some(given) = members.get(LEAST) else {
+    let given = members.get(LEAST);
+    members.refuse_others();
+    let Some(given) = given else {
         return Some(USUAL_SECONDS);
     };
     let seconds = given.as_i64().and_then(|given| i16::try_from(given).ok());

@@ -68,8 +68,8 @@ fn requests(actions: &[Action]) -> usize {
         Step::Delegate(agent) => agent.max_requests(),
     };
     let branches = |action: &Action| {
-        let [then, otherwise] = action.branches.both().map(requests);
-        then.max(otherwise)
+        let branches = action.branches.0.iter();
+        branches.map(|branch| requests(branch)).max().unwrap_or(0)
     };
     actions.iter().map(|one| of(one) + branches(one)).sum()
 }

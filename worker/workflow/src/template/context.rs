@@ -199,9 +199,6 @@ impl TemplateContext {
 
     /// The context of a run. `form` is the JSON text of an object. Expressions compute with its
     /// numbers as 128-bit integers where they are integers, otherwise as the nearest doubles.
-    ///
-    /// # Errors
-    /// When `form` is not a JSON object.
     pub fn of_run(form: &str, run: &str, received_at: &str) -> serde_json::Result<Self> {
         let form: BTreeMap<String, Box<RawValue>> = serde_json::from_str(form)?;
         let (mut values, mut typed) = (Vec::new(), Vec::new());

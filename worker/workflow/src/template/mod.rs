@@ -136,10 +136,8 @@ impl Template {
         diagnostics.len() == before
     }
 
-    /// Renders the template as text.
-    ///
-    /// # Errors
-    /// When a value can't be inserted in its place, or the request exceeds its limits.
+    /// Renders the template as text, unless a value can't be inserted in its place, or the request
+    /// exceeds its limits.
     pub(crate) fn render(
         &self,
         escape: Escape,
@@ -150,10 +148,7 @@ impl Template {
 
     /// Renders the template as JSON text. A template that is a single expression and nothing else
     /// yields the value itself, so that a number stays a number, and a field's number keeps its
-    /// digits; any other template yields a string.
-    ///
-    /// # Errors
-    /// When a value is a list or an object, or the request exceeds its limits.
+    /// digits; any other template yields a string. Lists and objects can't be inserted.
     pub(crate) fn json(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
         let Some(expression) = self.expression() else {
             let text = self.render(Escape::None, renderer)?;
@@ -242,10 +237,7 @@ impl Condition {
         );
     }
 
-    /// Whether it is true.
-    ///
-    /// # Errors
-    /// When it is no expression, the values can't be compared, or the evaluation takes too long.
+    /// Whether it is true. Fails if the values can't be compared, or the evaluation takes too long.
     pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
         let renderer = context.renderer();
         // The engine panics at some of what this refuses.

@@ -38,42 +38,27 @@ pub struct Agent {
 
 /// A tool that the model may call.
 #[derive(Debug)]
-pub struct Tool {
+pub(super) struct Tool {
     pub(super) name: String,
     description: String,
     pub(super) parameters: ToolParameters,
     pub(super) outgoing: Arc<dyn Outgoing>,
 }
 
-impl Tool {
-    /// The name by which the model calls it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The account that it calls.
-    #[must_use]
-    pub fn account(&self) -> &str {
-        self.outgoing.account()
-    }
-
-    /// The method of its request.
-    #[must_use]
-    pub fn method(&self) -> &str {
-        self.outgoing.method()
-    }
-}
-
 pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Step> {
+    let account = fields.text("account", MAX_ACCOUNT);
+    let model = fields.text("model", MAX_MODEL);
+    let goal = fields.text("goal", MAX_GOAL);
+    let input = Template::parse(fields, "input");
+    let tools = tools(fields);
     let max_steps = number(fields, "max_steps", MAX_STEPS);
     let max_tokens = number(fields, "max_tokens", MAX_TOKENS);
     Some(Step::Delegate(Arc::new(Agent {
-        account: fields.text("account", MAX_ACCOUNT),
-        model: fields.text("model", MAX_MODEL),
-        goal: fields.text("goal", MAX_GOAL),
-        input: Template::parse(fields, "input"),
-        tools: tools(fields),
+        account,
+        model,
+        goal,
+        input,
+        tools,
         max_steps: usize::try_from(max_steps?).ok()?,
         max_tokens: max_tokens?,
     })))
@@ -113,8 +98,6 @@ fn tools(agent: &mut Fields<'_, '_>) -> Vec<Tool> {
 }
 
 fn tool(fields: &mut Fields<'_, '_>) -> Option<Tool> {
-    let own: &[&str] = &["name", "description", "parameters"];
-    fields.only(&[own, &http_request::MEMBERS].concat());
     let name = fields.text("name", MAX_TOOL_NAME);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.chars().all(is_name) {
@@ -122,11 +105,14 @@ fn tool(fields: &mut Fields<'_, '_>) -> Option<Tool> {
     }
     let description = fields.text("description", MAX_DESCRIPTION);
     let (given, place) = (fields.get("parameters"), fields.place("parameters"));
+    let parameters = ToolParameters::parse(fields.diagnostics, given, &place);
+    let outgoing = http_request::parse(fields);
+    fields.refuse_others();
     Some(Tool {
         name,
         description,
-        parameters: ToolParameters::parse(fields.diagnostics, given, &place),
-        outgoing: http_request::parse(fields)?,
+        parameters,
+        outgoing: outgoing?,
     })
 }
 
@@ -137,9 +123,9 @@ impl Agent {
         &self.account
     }
 
-    /// The tools that the model may call.
-    pub fn tools(&self) -> impl Iterator<Item = &Tool> {
-        self.tools.iter()
+    /// The requests of the tools that the model may call.
+    pub fn tools(&self) -> impl Iterator<Item = &dyn Outgoing> {
+        self.tools.iter().map(|tool| &*tool.outgoing)
     }
 
     /// The most requests that it may send.
@@ -175,7 +161,7 @@ impl Agent {
             json!({"type": "function", "function": {
                 "name": tool.name,
                 "description": tool.description,
-                "parameters": tool.parameters.schema(),
+                "parameters": tool.parameters.schema,
             }})
         });
         tools.collect()

@@ -28,15 +28,6 @@ pub(super) const KIND: ActionKind = ActionKind {
     name: "ai.agent",
     steering: None,
     sends: true,
-    members: &[
-        "account",
-        "model",
-        "goal",
-        "input",
-        "tools",
-        "max_steps",
-        "max_tokens",
-    ],
     parse,
 };
 

@@ -18,14 +18,17 @@ const TYPES: [&str; 4] = ["string", "number", "integer", "boolean"];
 
 /// The parameters of a tool.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ToolParameters(Vec<Parameter>);
+pub(super) struct ToolParameters {
+    parameters: Vec<Parameter>,
+    /// The schema that is passed to a model.
+    pub(super) schema: Value,
+}
 
 #[derive(Debug, Clone)]
 struct Parameter {
     name: String,
     /// One of [`TYPES`].
     kind: &'static str,
-    description: Option<String>,
     choices: Vec<Value>,
     is_required: bool,
 }
@@ -47,14 +50,8 @@ impl ToolParameters {
         let Some(mut schema) = diagnostics.fields(value.unwrap_or(&Value::Null), path) else {
             return Self::default();
         };
-        schema.only(&["type", "properties", "required", "additionalProperties"]);
         if schema.get("type") != Some(&json!("object")) {
             schema.add("type", "must be \"object\"");
-        }
-        let more = schema.get("additionalProperties");
-        if more.is_some_and(|given| given != &json!(false)) {
-            let problem = "must be false, because a model may pass only the named properties";
-            schema.add("additionalProperties", problem);
         }
         let (given, none) = (schema.get("properties"), Map::new());
         if given.is_some_and(|given| !given.is_object()) {
@@ -66,35 +63,27 @@ impl ToolParameters {
             schema.add("properties", problem);
         }
         let required = required(&mut schema, properties);
+        let more = schema.get("additionalProperties");
+        if more.is_some_and(|given| given != &json!(false)) {
+            let problem = "must be false, because a model may pass only the named properties";
+            schema.add("additionalProperties", problem);
+        }
+        schema.refuse_others();
         let parameters = properties.iter().filter_map(|(name, value)| {
             let place = schema.place(&format!("properties.{name}"));
             let fields = schema.diagnostics.fields(value, place)?;
             Parameter::parse(fields, name, required.contains(&name.as_str()))
         });
-        Self(parameters.collect())
-    }
-
-    /// The schema that is passed to a model.
-    pub(super) fn schema(&self) -> Value {
-        let properties = self.0.iter().map(|parameter| {
-            let mut property = Map::new();
-            property.insert("type".into(), parameter.kind.into());
-            if let Some(description) = &parameter.description {
-                property.insert("description".into(), description.as_str().into());
-            }
-            if !parameter.choices.is_empty() {
-                property.insert("enum".into(), parameter.choices.clone().into());
-            }
-            (parameter.name.clone(), Value::Object(property))
-        });
-        let required = self.0.iter().filter(|parameter| parameter.is_required);
-        let required: Vec<_> = required.map(|parameter| parameter.name.as_str()).collect();
-        json!({
-            "type": "object",
-            "properties": properties.collect::<Map<_, _>>(),
-            "required": required,
-            "additionalProperties": false,
-        })
+        let parameters = parameters.collect();
+        let mut schema = schema.members.clone();
+        // Some models want all of them.
+        schema.insert("additionalProperties".to_owned(), false.into());
+        schema.entry("properties").or_insert_with(|| json!({}));
+        schema.entry("required").or_insert_with(|| json!([]));
+        Self {
+            parameters,
+            schema: schema.into(),
+        }
     }
 
     /// The names and types for templates.
@@ -104,16 +93,13 @@ impl ToolParameters {
             "boolean" => FieldType::Checkbox,
             _ => FieldType::Number,
         };
-        let parameters = self.0.iter();
+        let parameters = self.parameters.iter();
         parameters
             .map(|parameter| (parameter.name.clone(), kind(parameter)))
             .collect()
     }
 
-    /// Checks the JSON text of the arguments from a model.
-    ///
-    /// # Errors
-    /// Returns the first problem, worded for the model.
+    /// Checks the JSON text of the arguments from a model. An error is worded for the model.
     pub(super) fn check(&self, text: &str) -> Result<Arguments, String> {
         let given: Value = serde_json::from_str(text)
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
@@ -121,12 +107,16 @@ impl ToolParameters {
             return Err("the arguments must be an object".to_owned());
         };
         for name in given.keys() {
-            if !self.0.iter().any(|parameter| parameter.name == *name) {
+            if !self
+                .parameters
+                .iter()
+                .any(|parameter| parameter.name == *name)
+            {
                 let name: String = name.chars().take(100).collect();
                 return Err(format!("there is no parameter {name:?}"));
             }
         }
-        for parameter in &self.0 {
+        for parameter in &self.parameters {
             match given.get(&parameter.name) {
                 None if parameter.is_required => {
                     return Err(format!("{:?} is required", parameter.name));
@@ -159,14 +149,16 @@ fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) ->
 
 impl Parameter {
     fn parse(mut fields: Fields<'_, '_>, name: &str, is_required: bool) -> Option<Self> {
-        fields.only(&["type", "description", "enum"]);
         if !is_name(name) {
             let problem = "the name must consist of letters, digits and _, with a letter first";
             fields.diagnostics.add(&fields.path, problem);
         }
-        let kind = *fields.one_of("type", &TYPES, |kind| kind)?;
-        let description = fields.optional_text("description", MAX_DESCRIPTION);
-        let choices = match fields.get("enum").map(Value::as_array) {
+        let kind = fields.one_of("type", &TYPES, |kind| kind);
+        fields.optional_text("description", MAX_DESCRIPTION);
+        let choices = fields.get("enum").map(Value::as_array);
+        fields.refuse_others();
+        let kind = *kind?;
+        let choices = match choices {
             None => Vec::new(),
             Some(Some(choices)) if (1..=MAX_CHOICES).contains(&choices.len()) => choices.clone(),
             Some(_) => {
@@ -181,7 +173,6 @@ impl Parameter {
         Some(Self {
             name: name.to_owned(),
             kind,
-            description,
             choices,
             is_required,
         })
@@ -304,7 +295,7 @@ mod tests {
             );
         }
         // The schema for the model says the same.
-        let schema = parameters.schema();
+        let schema = parameters.schema;
         assert_eq!(
             schema["properties"]["name"]["description"],
             "Whom to look for"

@@ -23,12 +23,9 @@ pub(super) const KIND: ActionKind = ActionKind {
     name: "http.request",
     steering: None,
     sends: true,
-    members: &MEMBERS,
     parse: |fields| parse(fields).map(Step::Send),
 };
 
-/// The members of a request.
-pub(super) const MEMBERS: [&str; 6] = ["account", "method", "path", "query", "headers", "body"];
 /// The methods that a request may have.
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers that are set by the connection, the account or the executor, and headers that could turn
@@ -75,7 +72,7 @@ struct HttpRequest {
 /// Parses the members of a request.
 pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Arc<dyn Outgoing>> {
     let account = fields.text("account", MAX_ACCOUNT);
-    let method = fields.one_of("method", &METHODS, |method| method)?;
+    let method = fields.one_of("method", &METHODS, |method| method);
     let path = Template::parse(fields, "path");
     let query = named_templates(fields, "query");
     let headers = named_templates(fields, "headers");
@@ -83,7 +80,7 @@ pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Arc<dyn Outgoing>> {
     let body = fields.get("body");
     Some(Arc::new(HttpRequest {
         account,
-        method,
+        method: method?,
         path,
         query,
         headers,
