@@ -130,10 +130,7 @@ pub async fn measure(
 ) -> Measured {
     let window = Window::from_now(times);
     let running = load.start(window);
-    tokio::time::sleep_until(window.from.into()).await;
-    let before = watched.sample();
-    tokio::time::sleep_until(window.until.into()).await;
-    let used = watched.sample().since(&before);
+    let used = watched.used_in(window).await;
     let measured = running.finish().await;
     add_speed(&measured, times, into);
     used.add_to(into, measured.latencies.len() as f64);

@@ -2,9 +2,12 @@
 
 use std::{sync::LazyLock, time::Instant};
 
-use crate::figures::{
-    BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ,
-    CPU_SECOND_WORKER, CPU_WORKER, Measurement,
+use crate::{
+    figures::{
+        BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ,
+        CPU_SECOND_WORKER, CPU_WORKER, Measurement,
+    },
+    load::Window,
 };
 
 /// Those that do the work.
@@ -60,6 +63,14 @@ impl Watched {
     pub fn with_family(mut self, name: &'static str, pid: u32) -> Self {
         self.0.insert(0, (name, Whose::Family(pid)));
         self
+    }
+
+    /// What is used from the beginning of a window to its end.
+    pub async fn used_in(&self, window: Window) -> Used {
+        tokio::time::sleep_until(window.from.into()).await;
+        let before = self.sample();
+        tokio::time::sleep_until(window.until.into()).await;
+        self.sample().since(&before)
     }
 
     pub fn sample(&self) -> Used {

@@ -27,7 +27,7 @@
 //! orders is left until each run is over or locked. Each [`Flaw`] breaks one of the promises, so
 //! none of them holds for want of schedules.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
@@ -43,7 +43,7 @@ use Plan::{Ask, Deny, End, LetGo, Request};
 use QuestionState::{Approved, Declined, Expired, Overdue, Pending, Unasked, Withdrawn};
 use RunState::{Abandoned, Over, Ready, Scheduled};
 use Stage::{Answered, Begun, Idle, Planned};
-use stateright::{Checker, Expectation, Model, Property};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 
 use crate::{Row, stands_for};
 
@@ -1079,21 +1079,12 @@ pub fn check_every_schedule() {
     assert_eq!(reached.len(), 8);
 }
 
-/// How many steps the shortest schedule takes that breaks the promise.
-fn steps_to_break(promise: &str, model: Execution) -> usize {
-    let mut properties = model.properties();
-    properties.retain(|property| property.name == promise);
-    let (mut level, mut seen, mut steps) = (model.init_states(), HashSet::new(), 0);
-    while level
-        .iter()
-        .all(|state| (properties[0].condition)(&model, state))
-    {
-        let next = level.iter().flat_map(|state| model.next_states(state));
-        level = next.filter(|state| seen.insert(state.clone())).collect();
-        assert!(!level.is_empty(), "{:?} goes unseen", model.flaw);
-        steps += 1;
-    }
-    steps
+/// How many steps a schedule takes that breaks the promise.
+fn steps_to_break(promise: &'static str, model: Execution) -> usize {
+    let broken = HasDiscoveries::AnyOf([promise].into());
+    let checker = model.checker().finish_when(broken);
+    let found = checker.spawn_bfs().join().discovery(promise);
+    found.expect("the flaw goes unseen").into_actions().len()
 }
 
 /// Panics if one of the broken variants keeps its promise.
