@@ -104,8 +104,8 @@ impl Diagnostics {
     }
 }
 
-/// The members of an object that is parsed, and its path. What is read is known, and what is left at
-/// the end is refused.
+/// The members of an object that is parsed, and its path. What is read is known, and what is left
+/// at the end is refused.
 pub(crate) struct Fields<'d, 'v> {
     pub(crate) diagnostics: &'d mut Diagnostics,
     pub(crate) members: &'v Map<String, Value>,

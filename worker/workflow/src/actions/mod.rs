@@ -56,8 +56,8 @@ pub struct ActionKind {
     /// Whether its actions send a request, about which the policy decides, and whose answer later
     /// actions can use.
     pub sends: bool,
-    /// Parses an action's own members; adds problems to the diagnostics. Reads all of them, whatever
-    /// is wrong with one: what it doesn't read is refused.
+    /// Parses an action's own members; adds problems to the diagnostics. Reads all of them,
+    /// whatever is wrong with one: what it doesn't read is refused.
     parse: fn(&mut Fields<'_, '_>) -> Option<Step>,
 }
 

@@ -11,8 +11,8 @@ const MAX_ACTIONS: usize = 100;
 const MAX_DEPTH: usize = 10;
 const MAX_ID: usize = 100;
 
-/// Parses the lists of actions of one release, of which the second one may be missing. Ids are unique
-/// over both.
+/// Parses the lists of actions of one release, of which the second one may be missing. Ids are
+/// unique over both.
 pub(crate) fn parse(
     diagnostics: &mut Diagnostics,
     [actions, on_failure]: [Option<&Value>; 2],
