@@ -14,8 +14,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 #[derive(Debug, Parser)]
 #[command(bin_name = "deploy/bench")]
 pub struct Arguments {
-    /// How often each section is measured, in turns; growth and memory are measured once, after the
-    /// last round
+    /// How often each section is measured, in turns; growth and fairness are measured once, after
+    /// the last round
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SECTIONS", value_enum, value_delimiter = ',')]
     pub only: Vec<Section>,
 
-    /// Length of one measurement, after a warm-up of one second; growth takes three times as long
+    /// Length of one measurement, after a warm-up of one second
     #[arg(long, value_name = "S", default_value_t = 4,
           value_parser = clap::value_parser!(u64).range(1..=600))]
     pub seconds: u64,
@@ -33,11 +33,6 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 100_000_000,
           value_parser = clap::value_parser!(u64).range(1_000_000..=10_000_000_000))]
     pub remembered: u64,
-
-    /// Signals that are stored where growth is measured, and ten times as many as runs
-    #[arg(long, value_name = "N", default_value_t = 10_000_000,
-          value_parser = clap::value_parser!(i64).range(1_000_000..=1_000_000_000))]
-    pub stored: i64,
 
     /// Result of a former run: every figure is also shown as a multiple of the former median
     #[arg(long, value_name = "FILE", value_parser = Former::read)]
@@ -95,30 +90,23 @@ pub enum Section {
     Refusals,
     /// The worker: signals, and runs with one request each
     Drain,
-    /// A hundred million claims, a mover that catches up, a million known clients
+    /// Intake with a hundred million remembered claims, in turns with none
     Growth,
-    /// Resident sizes of a gateway
-    Memory,
-    /// Bodies of three sizes
-    Bodies,
     /// A run beside another workspace's trouble, and the cost of a million that wait
     Fairness,
-    /// Runs that an operator looks for, among a million
-    Finding,
 }
 
 impl Section {
     /// Those that are measured in every round, in their order.
-    pub const IN_ROUNDS: [Self; 6] = [
+    pub const IN_ROUNDS: [Self; 5] = [
         Self::Limits,
         Self::Intake,
         Self::Forms,
         Self::Refusals,
         Self::Drain,
-        Self::Bodies,
     ];
     /// Those that take too long for that, or hardly vary.
-    pub const ONCE: [Self; 4] = [Self::Growth, Self::Memory, Self::Fairness, Self::Finding];
+    pub const ONCE: [Self; 2] = [Self::Growth, Self::Fairness];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -128,10 +116,7 @@ impl Section {
             Self::Refusals => "refusals",
             Self::Drain => "drain",
             Self::Growth => "growth",
-            Self::Memory => "memory",
-            Self::Bodies => "bodies",
             Self::Fairness => "fairness",
-            Self::Finding => "finding",
         }
     }
 }

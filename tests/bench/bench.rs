@@ -58,12 +58,6 @@ impl Bench {
         }
     }
 
-    /// Another gateway, with settings of its own.
-    pub async fn gateway_with(&self, settings: &[(&str, &str)]) -> Process {
-        let settings = [&[QUIET], settings].concat();
-        self.world.gateway_with(&settings).await
-    }
-
     /// A worker that is ready.
     pub async fn worker(&self) -> Process {
         self.world.worker_with(&[QUIET]).await
@@ -136,10 +130,7 @@ pub async fn measure(
 ) -> Measured {
     let window = Window::from_now(times);
     let running = load.start(window);
-    tokio::time::sleep_until(window.from.into()).await;
-    let before = watched.sample();
-    tokio::time::sleep_until(window.until.into()).await;
-    let used = watched.sample().since(&before);
+    let used = watched.used_in(window).await;
     let measured = running.finish().await;
     add_speed(&measured, times, into);
     used.add_to(into, measured.latencies.len() as f64);

@@ -1,10 +1,13 @@
-//! Processor time and memory of processes, as the system counts them.
+//! Processor time of processes, as the system counts them.
 
 use std::{sync::LazyLock, time::Instant};
 
-use crate::figures::{
-    BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ,
-    CPU_SECOND_WORKER, CPU_WORKER, Measurement,
+use crate::{
+    figures::{
+        BUSY_ELSEWHERE, CPU_ALL, CPU_GATEWAY, CPU_GENERATOR, CPU_POSTGRES, CPU_RABBITMQ,
+        CPU_SECOND_WORKER, CPU_WORKER, Measurement,
+    },
+    load::Window,
 };
 
 /// Those that do the work.
@@ -60,6 +63,14 @@ impl Watched {
     pub fn with_family(mut self, name: &'static str, pid: u32) -> Self {
         self.0.insert(0, (name, Whose::Family(pid)));
         self
+    }
+
+    /// What is used from the beginning of a window to its end.
+    pub async fn used_in(&self, window: Window) -> Used {
+        tokio::time::sleep_until(window.from.into()).await;
+        let before = self.sample();
+        tokio::time::sleep_until(window.until.into()).await;
+        self.sample().since(&before)
     }
 
     pub fn sample(&self) -> Used {
@@ -153,29 +164,4 @@ fn family_seconds(pid: u32) -> f64 {
     let children = pids.filter_map(Stat::of).filter(|stat| stat.parent == pid);
     let living: f64 = children.map(|stat| stat.own).sum();
     living + Stat::of(pid).map_or(0.0, |stat| stat.own + stat.ended)
-}
-
-/// How much memory a process holds.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Memory {
-    /// MiB, now.
-    pub resident: f64,
-    /// MiB, the most ever.
-    pub peak: f64,
-}
-
-impl Memory {
-    /// Nothing when the process has ended.
-    pub fn of(pid: u32) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let mebibytes = |name: &str| {
-            let line = status.lines().find(|line| line.starts_with(name));
-            let kibibytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-            kibibytes.map_or(0.0, |kibibytes: f64| kibibytes / 1024.0)
-        };
-        Self {
-            resident: mebibytes("VmRSS:"),
-            peak: mebibytes("VmHWM:"),
-        }
-    }
 }

@@ -37,8 +37,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// What workers shall bring to its end.
 struct Task<'a> {
-    section: Section,
-    name: &'a str,
+    name: &'static str,
     number: usize,
     workers: usize,
     /// Counts what is done.
@@ -50,8 +49,7 @@ struct Task<'a> {
 
 /// Runs of one kind.
 struct Kind {
-    section: Section,
-    name: String,
+    name: &'static str,
     actions: Value,
     number: usize,
     accounts: usize,
@@ -61,7 +59,7 @@ struct Kind {
 pub async fn run(bench: &Bench, round: &mut Round) {
     let publishing = Publishing::start(&bench.world, CHANNELS).await;
     bench.sql("TRUNCATE signals").await;
-    signals(bench, &publishing, (SECTION, SIGNALS), round).await;
+    signals(bench, &publishing, round).await;
 
     let five = json!([
         post("first"),
@@ -69,71 +67,38 @@ pub async fn run(bench: &Bench, round: &mut Round) {
         {"id": "later", "type": "delay", "for": "PT1S"},
         post("last"),
     ]);
-    let kinds: [(&str, Value, usize, usize, usize); 5] = [
-        (ONE_ACCOUNT, one_request(), NUMBER_OF_RUNS, 1, 1),
-        (EIGHT_ACCOUNTS, one_request(), NUMBER_OF_RUNS, 8, 1),
-        (TWO_WORKERS, one_request(), NUMBER_OF_RUNS, 8, 2),
-        (FIVE_ACTIONS, five, NUMBER_OF_LONG_RUNS, 8, 1),
-        (AGENTS, json!([agent()]), NUMBER_OF_AGENTS, 8, 1),
-    ];
-    for (name, actions, number, accounts, workers) in kinds {
+    let one = json!([post("requests")]);
+    let kind = |name, actions: &Value, number, accounts, workers| Kind {
+        name,
+        actions: actions.clone(),
+        number,
+        accounts,
+        workers,
+    };
+    for kind in [
+        kind(ONE_ACCOUNT, &one, NUMBER_OF_RUNS, 1, 1),
+        kind(EIGHT_ACCOUNTS, &one, NUMBER_OF_RUNS, 8, 1),
+        kind(TWO_WORKERS, &one, NUMBER_OF_RUNS, 8, 2),
+        kind(FIVE_ACTIONS, &five, NUMBER_OF_LONG_RUNS, 8, 1),
+        kind(AGENTS, &json!([agent()]), NUMBER_OF_AGENTS, 8, 1),
+    ] {
         bench
             .sql("TRUNCATE active_runs, approvals, run_actions, runs")
             .await;
-        let kind = Kind {
-            section: SECTION,
-            name: name.to_owned(),
-            actions,
-            number,
-            accounts,
-            workers,
-        };
         runs(bench, &publishing, kind, round).await;
     }
     publishing.end().await;
 }
 
-/// Signals and runs besides those that are stored already.
-pub async fn run_among(bench: &Bench, stored: &str, section: Section, round: &mut Round) {
-    let publishing = Publishing::start(&bench.world, CHANNELS).await;
-    let name = among(SIGNALS, stored);
-    signals(bench, &publishing, (section, &name), round).await;
-    let kind = Kind {
-        section,
-        name: among("runs", stored),
-        actions: one_request(),
-        number: NUMBER_OF_RUNS,
-        accounts: 8,
-        workers: 1,
-    };
-    runs(bench, &publishing, kind, round).await;
-    publishing.end().await;
-}
-
-/// Name of a measurement.
-pub fn among(what: &str, stored: &str) -> String {
-    format!("{what}, {stored}")
-}
-
-fn one_request() -> Value {
-    json!([post("requests")])
-}
-
-async fn signals(
-    bench: &Bench,
-    publishing: &Publishing,
-    (section, name): (Section, &str),
-    round: &mut Round,
-) {
+async fn signals(bench: &Bench, publishing: &Publishing, round: &mut Round) {
     let address = bench.webhook.address;
     let entry = || (delivery(address), event());
     let lost = publishing
         .publish_all(&bench.world, NUMBER_OF_SIGNALS, entry)
         .await;
-    round.of(section, name).failed("not published", lost);
+    round.of(SECTION, SIGNALS).failed("not published", lost);
     let signals = Task {
-        section,
-        name,
+        name: SIGNALS,
         number: NUMBER_OF_SIGNALS,
         workers: 1,
         metric: "letterbox_signals_total",
@@ -149,12 +114,9 @@ async fn runs(bench: &Bench, publishing: &Publishing, kind: Kind, round: &mut Ro
     for form in forms(bench, &peer, &kind.actions, kind.accounts).await {
         lost += publish_runs(bench, publishing, &form, kind.number / kind.accounts).await;
     }
-    round
-        .of(kind.section, &kind.name)
-        .failed("not published", lost);
+    round.of(SECTION, kind.name).failed("not published", lost);
     let task = Task {
-        section: kind.section,
-        name: &kind.name,
+        name: kind.name,
         number: kind.number,
         workers: kind.workers,
         metric: "letterbox_runs_finished_total",
@@ -246,7 +208,7 @@ async fn drain(bench: &Bench, round: &mut Round, task: &Task<'_>) {
     }
 
     let events = ended.done - begun.done;
-    let mut into = round.of(task.section, task.name);
+    let mut into = round.of(SECTION, task.name);
     into.add(PER_SECOND, events / (ended.at - begun.at).as_secs_f64());
     ended.used.since(&begun.used).add_to(&mut into, events);
     let there = (bench.world.count(task.query).await - before) as u64;

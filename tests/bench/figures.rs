@@ -46,12 +46,15 @@ impl Round {
     }
 
     pub fn get(&self, section: Section, measurement: &str, figure: &str) -> Option<f64> {
-        let wanted = |place: &Place| {
-            place.section == section.name()
-                && place.measurement == measurement
-                && place.figure == figure
-        };
-        let found = self.0.iter().find(|(place, _)| wanted(place));
+        self.at(&Place {
+            section: section.name(),
+            measurement: measurement.to_owned(),
+            figure: figure.to_owned(),
+        })
+    }
+
+    pub fn at(&self, wanted: &Place) -> Option<f64> {
+        let found = self.0.iter().find(|(place, _)| place == wanted);
         found.map(|(_, value)| *value)
     }
 

@@ -110,11 +110,7 @@ async fn repeat<F: Future<Output = bool> + Send + 'static>(
             }
         });
     }
-    let watched = bench.servers();
-    tokio::time::sleep_until(window.from.into()).await;
-    let before = watched.sample();
-    tokio::time::sleep_until(window.until.into()).await;
-    let used = watched.sample().since(&before);
+    let used = bench.servers().used_in(window).await;
     let steps = running.join_all().await.into_iter();
     let (done, failed) = steps.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let mut into = round.of(SECTION, measurement);

@@ -7,13 +7,11 @@
 mod arguments;
 mod bare;
 mod bench;
-mod bodies;
 mod client;
 mod cpu;
 mod drain;
 mod fairness;
 mod figures;
-mod finding;
 mod form_requests;
 mod forms;
 mod growth;
@@ -21,7 +19,6 @@ mod intake;
 mod limits;
 mod links;
 mod load;
-mod memory;
 mod publishing;
 mod refusals;
 mod requests;
@@ -35,6 +32,7 @@ use clap::Parser;
 use figures::Round;
 use form_requests::Tokens;
 use summary::Summary;
+use targets::Judged;
 
 #[tokio::main]
 async fn main() {
@@ -58,19 +56,21 @@ struct Measured {
 
 impl Measured {
     fn print(&self, arguments: &Arguments) {
-        let former = arguments.against.as_ref();
+        let (summary, targets) = self.judged(arguments);
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let (rounds, seconds) = (arguments.rounds, arguments.seconds);
         println!("{rounds} rounds of {seconds} s a measurement, on {cores} cores");
-        let summary = Summary::of(&self.rounds, &self.once);
+        table::print(&summary, &targets, arguments.against.as_ref());
+    }
+
+    fn judged(&self, arguments: &Arguments) -> (Summary, Vec<Judged>) {
+        let former = arguments.against.as_ref();
         let targets = targets::judge(&self.rounds, &self.once, former);
-        table::print(&summary, &targets, former);
+        (Summary::of(&self.rounds, &self.once), targets)
     }
 
     fn write(&self, arguments: &Arguments) {
-        let former = arguments.against.as_ref();
-        let summary = Summary::of(&self.rounds, &self.once);
-        let targets = targets::judge(&self.rounds, &self.once, former);
+        let (summary, targets) = self.judged(arguments);
         let json = summary.json(self.rounds.len(), arguments.seconds, &targets);
         let written = std::fs::write(&arguments.file, format!("{json:#}\n"));
         written.expect("the result can be written");
@@ -114,10 +114,7 @@ async fn run(
         Section::Forms => forms::run(bench, tokens, round).await,
         Section::Refusals => refusals::run(bench, tokens, round).await,
         Section::Drain => drain::run(bench, round).await,
-        Section::Growth => growth::run(bench, tokens, arguments, round).await,
-        Section::Memory => memory::run(bench, round).await,
-        Section::Bodies => bodies::run(bench, round).await,
+        Section::Growth => growth::run(bench, arguments.remembered, round).await,
         Section::Fairness => fairness::run(bench, round).await,
-        Section::Finding => finding::run(bench, round).await,
     }
 }

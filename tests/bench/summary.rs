@@ -68,13 +68,10 @@ impl Summary {
             }
         }
         let lines = places.into_iter().filter_map(|place| {
-            let mut raw: Vec<f64> = rounds
-                .iter()
-                .chain([once])
-                .filter_map(|r| find(r, &place))
-                .collect();
+            let all = rounds.iter().chain([once]);
+            let mut raw: Vec<f64> = all.filter_map(|round| round.at(&place)).collect();
             // A round in which nothing failed says nothing.
-            if place.figure.starts_with(FAILED) && find(once, &place).is_none() {
+            if place.figure.starts_with(FAILED) && once.at(&place).is_none() {
                 raw.resize(rounds.len(), 0.0);
             }
             let values = Values::of(raw.iter().copied())?;
@@ -102,11 +99,6 @@ impl Summary {
             "targets": Value::from_iter(targets.iter().map(Judged::json)),
         })
     }
-}
-
-fn find(round: &Round, wanted: &Place) -> Option<f64> {
-    let found = round.figures().iter().find(|(place, _)| place == wanted);
-    found.map(|(_, value)| *value)
 }
 
 /// The medians of a former run.

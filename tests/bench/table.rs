@@ -1,13 +1,12 @@
 //! The table that people read.
 
+use comfy_table::{CellAlignment, Table, presets};
+
 use crate::{
     figures::FAILED,
     summary::{Former, Summary, Values},
     targets::Judged,
 };
-
-/// A row as it is shown.
-struct Row([String; 6]);
 
 /// As many digits as say something.
 fn number(value: f64) -> String {
@@ -25,11 +24,19 @@ fn spread(values: &Values) -> String {
     format!("{} - {}", number(values.least()), number(values.most()))
 }
 
+fn shown_if(is_shown: bool, text: &str) -> String {
+    if is_shown {
+        text.to_owned()
+    } else {
+        String::new()
+    }
+}
+
 /// Prints every figure, and the targets behind them.
 pub fn print(summary: &Summary, targets: &[Judged], former: Option<&Former>) {
     let last = if former.is_some() { "of former" } else { "" };
     let heads = ["", "", "", "median", "min - max", last];
-    let mut rows = vec![Row(heads.map(str::to_owned))];
+    let mut rows = vec![heads.map(str::to_owned)];
     let (mut section, mut measurement) = ("", "");
     for line in &summary.0 {
         let place = &line.place;
@@ -38,17 +45,9 @@ pub fn print(summary: &Summary, targets: &[Judged], former: Option<&Former>) {
         let former = former
             .and_then(|former| former.median(place.section, &place.measurement, &place.figure));
         let of_former = former.map(|former| line.values.median() / former);
-        rows.push(Row([
-            if is_new_section {
-                place.section.to_owned()
-            } else {
-                String::new()
-            },
-            if is_new {
-                place.measurement.clone()
-            } else {
-                String::new()
-            },
+        rows.push([
+            shown_if(is_new_section, place.section),
+            shown_if(is_new, &place.measurement),
             place.figure.clone(),
             number(line.values.median()),
             spread(&line.values),
@@ -56,7 +55,7 @@ pub fn print(summary: &Summary, targets: &[Judged], former: Option<&Former>) {
                 .filter(|ratio| ratio.is_finite())
                 .map(number)
                 .unwrap_or_default(),
-        ]));
+        ]);
         (section, measurement) = (place.section, &place.measurement);
     }
     for (index, target) in targets.iter().enumerate() {
@@ -66,22 +65,16 @@ pub fn print(summary: &Summary, targets: &[Judged], former: Option<&Former>) {
             None => "not measured",
         };
         let values = target.values.as_ref();
-        rows.push(Row([
-            if index == 0 {
-                "targets".to_owned()
-            } else {
-                String::new()
-            },
+        rows.push([
+            shown_if(index == 0, "targets"),
             target.name.to_owned(),
             format!("{} {}", target.wanted(), met),
-            values
-                .map(|values| number(values.median()))
-                .unwrap_or_default(),
-            values.map(spread).unwrap_or_default(),
+            values.map_or_else(String::new, |values| number(values.median())),
+            values.map_or_else(String::new, spread),
             String::new(),
-        ]));
+        ]);
     }
-    print_rows(&rows);
+    print_rows(rows);
     let failures = summary
         .0
         .iter()
@@ -93,26 +86,20 @@ pub fn print(summary: &Summary, targets: &[Judged], former: Option<&Former>) {
 }
 
 /// The first three columns stand on the left, the others on the right.
-fn print_rows(rows: &[Row]) {
+fn print_rows(rows: Vec<[String; 6]>) {
     const LEFT: usize = 3;
-    let width = |column: usize| rows.iter().map(|row| row.0[column].chars().count()).max();
-    let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or_default());
-    for (at, row) in rows.iter().enumerate() {
-        if at > 0 && !row.0[0].is_empty() {
-            println!();
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for (at, row) in rows.into_iter().enumerate() {
+        if at > 0 && !row[0].is_empty() {
+            table.add_row([""]);
         }
-        let cells = row
-            .0
-            .iter()
-            .zip(widths)
-            .enumerate()
-            .map(|(column, (cell, width))| {
-                if column < LEFT {
-                    format!("{cell:<width$}")
-                } else {
-                    format!("{cell:>width$}")
-                }
-            });
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        table.add_row(row);
     }
+    for column in table.column_iter_mut().skip(LEFT) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+        .lines()
+        .for_each(|line| println!("{}", line.trim_end()));
 }

@@ -27,7 +27,7 @@
 //! orders is left until each run is over or locked. Each [`Flaw`] breaks one of the promises, so
 //! none of them holds for want of schedules.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
@@ -43,7 +43,7 @@ use Plan::{Ask, Deny, End, LetGo, Request};
 use QuestionState::{Approved, Declined, Expired, Overdue, Pending, Unasked, Withdrawn};
 use RunState::{Abandoned, Over, Ready, Scheduled};
 use Stage::{Answered, Begun, Idle, Planned};
-use stateright::{Checker, Expectation, Model, Property};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 
 use crate::{Row, stands_for};
 
@@ -83,51 +83,62 @@ const fn scope(actions: usize, asks: bool, faults: u8, orders: u8) -> Scope {
     }
 }
 
-/// A broken variant of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Flaw {
-    None,
+/// Variants of the protocol that are broken on purpose, each with the promise that it breaks in a
+/// scope.
+macro_rules! flaws {
+    ($($(#[$doc:meta])* $name:ident breaks $promise:ident in $scope:ident;)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        enum Flaw {
+            None,
+            $($(#[$doc])* $name,)+
+        }
+
+        const FLAWS: &[(Flaw, &str, Scope)] = &[$((Flaw::$name, $promise, $scope),)+];
+    };
+}
+
+flaws! {
     /// A known answer is thrown away once another worker has the run.
-    AnswerNeedsTurn,
+    AnswerNeedsTurn breaks KEPT in ALLOWED;
     /// The end of an attempt is subtracted again after a commit that was not seen.
-    AnswerCountsTwice,
+    AnswerCountsTwice breaks KEYS in ALLOWED;
     /// A worker that was paused between the beginning and the request sends it when it wakes.
-    SendsLate,
+    SendsLate breaks KEYS in ALLOWED;
     /// A question or a denial overwrites an answer that was recorded meanwhile.
-    ChangeIgnoresAnswer,
+    ChangeIgnoresAnswer breaks KEPT in ALLOWED;
     /// A final failure that is known late leaves the action waiting for a person.
-    FailureLeavesQuestion,
-    BeginWithoutTurn,
-    BeginIgnoresAnswer,
-    BeginIgnoresPolicy,
-    BeginIgnoresCancel,
-    BeginIgnoresHold,
-    BeginIgnoresDenial,
+    FailureLeavesQuestion breaks KEPT in ALLOWED;
+    BeginWithoutTurn breaks FOUNDED in ALLOWED;
+    BeginIgnoresAnswer breaks KEPT in ALLOWED;
+    BeginIgnoresPolicy breaks FOUNDED in ALLOWED;
+    BeginIgnoresCancel breaks FOUNDED in ALLOWED;
+    BeginIgnoresHold breaks FOUNDED in ALLOWED;
+    BeginIgnoresDenial breaks FOUNDED in ASKED;
     /// The approval of any action of the run is taken for that of this one.
-    ApprovalOfOther,
-    BeginLeavesQuestion,
+    ApprovalOfOther breaks FOUNDED in CALL;
+    BeginLeavesQuestion breaks OPEN in ASKED;
     /// A question whose time has passed stays open, if the agent whose call was denied goes on.
-    DenialLeavesQuestion,
-    SendBeforeCommit,
+    DenialLeavesQuestion breaks OPEN in CALL;
+    SendBeforeCommit breaks COUNTED in ALLOWED;
     /// An agent's model is told that a call failed which may have been done.
-    TellsUnknown,
-    NewKeyAlways,
-    RetryKeepsApproval,
+    TellsUnknown breaks TOLD in CALL;
+    NewKeyAlways breaks KEYS in ALLOWED;
+    RetryKeepsApproval breaks SHOWN in ASKED;
     /// A turn that the database forgot is given to somebody else.
-    ForgottenTurnIsGivenAgain,
-    QuestionKeepsId,
-    EndLeavesQuestion,
+    ForgottenTurnIsGivenAgain breaks SINGLE in ALLOWED;
+    QuestionKeepsId breaks SHOWN in ASKED;
+    EndLeavesQuestion breaks OPEN in ASKED;
     /// The answer of a person does not make the run ready.
-    ApprovalForgetsRun,
+    ApprovalForgetsRun breaks UNSEEN in ASKED;
     /// Nor does the release of a run whose question was answered while a worker had it.
-    ReleaseForgetsApproval,
-    LateAnswerForgetsRun,
+    ReleaseForgetsApproval breaks UNSEEN in ASKED;
+    LateAnswerForgetsRun breaks UNSEEN in ALLOWED;
     /// A locked row fails the statement for both runs.
-    BatchFailsWhole,
+    BatchFailsWhole breaks STUCK in TWO_RUNS;
     /// A locked row fails the take for both runs.
-    TakeFailsWhole,
+    TakeFailsWhole breaks STUCK in TWO_RUNS;
     /// A run whose lease is over gets another place of the worker that still has it in hand.
-    TakesWhatItHas,
+    TakesWhatItHas breaks STUCK in TWO_RUNS;
 }
 
 /// Each run has a workspace of its own.
@@ -1068,54 +1079,17 @@ pub fn check_every_schedule() {
     assert_eq!(reached.len(), 8);
 }
 
-/// How many steps the shortest schedule takes that breaks the promise.
-fn steps_to_break(promise: &str, model: Execution) -> usize {
-    let mut properties = model.properties();
-    properties.retain(|property| property.name == promise);
-    let (mut level, mut seen, mut steps) = (model.init_states(), HashSet::new(), 0);
-    while level
-        .iter()
-        .all(|state| (properties[0].condition)(&model, state))
-    {
-        let next = level.iter().flat_map(|state| model.next_states(state));
-        level = next.filter(|state| seen.insert(state.clone())).collect();
-        assert!(!level.is_empty(), "{:?} goes unseen", model.flaw);
-        steps += 1;
-    }
-    steps
+/// How many steps a schedule takes that breaks the promise.
+fn steps_to_break(promise: &'static str, model: Execution) -> usize {
+    let broken = HasDiscoveries::AnyOf([promise].into());
+    let checker = model.checker().finish_when(broken);
+    let found = checker.spawn_bfs().join().discovery(promise);
+    found.expect("the flaw goes unseen").into_actions().len()
 }
 
 /// Panics if one of the broken variants keeps its promise.
 pub fn check_every_flaw() {
-    for (flaw, promise, scope) in [
-        (Flaw::AnswerNeedsTurn, KEPT, ALLOWED),
-        (Flaw::AnswerCountsTwice, KEYS, ALLOWED),
-        (Flaw::SendsLate, KEYS, ALLOWED),
-        (Flaw::ChangeIgnoresAnswer, KEPT, ALLOWED),
-        (Flaw::FailureLeavesQuestion, KEPT, ALLOWED),
-        (Flaw::BeginWithoutTurn, FOUNDED, ALLOWED),
-        (Flaw::BeginIgnoresAnswer, KEPT, ALLOWED),
-        (Flaw::BeginIgnoresPolicy, FOUNDED, ALLOWED),
-        (Flaw::BeginIgnoresCancel, FOUNDED, ALLOWED),
-        (Flaw::BeginIgnoresHold, FOUNDED, ALLOWED),
-        (Flaw::BeginIgnoresDenial, FOUNDED, ASKED),
-        (Flaw::ApprovalOfOther, FOUNDED, CALL),
-        (Flaw::BeginLeavesQuestion, OPEN, ASKED),
-        (Flaw::DenialLeavesQuestion, OPEN, CALL),
-        (Flaw::SendBeforeCommit, COUNTED, ALLOWED),
-        (Flaw::TellsUnknown, TOLD, CALL),
-        (Flaw::NewKeyAlways, KEYS, ALLOWED),
-        (Flaw::RetryKeepsApproval, SHOWN, ASKED),
-        (Flaw::ForgottenTurnIsGivenAgain, SINGLE, ALLOWED),
-        (Flaw::QuestionKeepsId, SHOWN, ASKED),
-        (Flaw::EndLeavesQuestion, OPEN, ASKED),
-        (Flaw::ApprovalForgetsRun, UNSEEN, ASKED),
-        (Flaw::ReleaseForgetsApproval, UNSEEN, ASKED),
-        (Flaw::LateAnswerForgetsRun, UNSEEN, ALLOWED),
-        (Flaw::BatchFailsWhole, STUCK, TWO_RUNS),
-        (Flaw::TakeFailsWhole, STUCK, TWO_RUNS),
-        (Flaw::TakesWhatItHas, STUCK, TWO_RUNS),
-    ] {
+    for &(flaw, promise, scope) in FLAWS {
         let steps = steps_to_break(promise, Execution { flaw, scope });
         println!("run model: {flaw:?}: {promise:?} does not hold after {steps} steps");
     }

@@ -53,7 +53,7 @@ impl Arguments {
 
     /// Whether a fault is one of those that are tried in this way.
     pub fn takes(&self, fault: &Fault) -> bool {
-        !self.is_short || fault.is_of_short()
+        !(self.is_short && fault.resembles)
     }
 
     /// Whether steps are tried in this way.

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use letterbox_common::text_enum;
 use serde_json::Value;
 
 use crate::{
@@ -12,42 +13,27 @@ use crate::{
     stack::Stack,
 };
 
-/// A way in, or a way on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Door {
-    /// A signed webhook: one signal.
-    Webhook,
-    /// A form whose workflow does nothing: one run.
-    Form,
-    /// A form whose workflow sends a request: done under one key.
-    Run,
-    /// A form whose workflow asks an agent, which calls a tool: done under one key.
-    Agent,
-    /// A form whose action waits for a person at the desk: done under one key, and not before.
-    Approval,
-    /// The queue of whoever has subscribed: each signal under one id.
-    Subscription,
+text_enum! {
+    /// A way in, or a way on.
+    pub enum Door {
+        /// A signed webhook: one signal
+        Webhook = "webhook",
+        /// A form whose workflow does nothing: one run
+        Form = "form",
+        /// A form whose workflow sends a request: done under one key
+        Run = "run",
+        /// A form whose workflow asks an agent, which calls a tool: done under one key
+        Agent = "agent",
+        /// A form whose action waits for a person at the desk: done under one key, and not before
+        Approval = "approval",
+        /// The queue of whoever has subscribed: each signal under one id
+        Subscription = "subscription",
+    }
 }
 
 impl Door {
-    pub const ALL: &[Self] = &[
-        Self::Webhook,
-        Self::Form,
-        Self::Run,
-        Self::Agent,
-        Self::Approval,
-        Self::Subscription,
-    ];
-
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Form => "form",
-            Self::Run => "run",
-            Self::Agent => "agent",
-            Self::Approval => "approval",
-            Self::Subscription => "subscription",
-        }
+        self.as_str()
     }
 
     /// The time between two that are sent; nothing is sent to subscriptions.
@@ -161,6 +147,11 @@ pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
             door => sent.get(door),
         };
         let sent = sent.unwrap_or(&empty);
+        let of_door = || {
+            arrivals
+                .iter()
+                .filter(|one| Some(&*one.path) == door.path())
+        };
         let mut again = 0;
         let done = match door {
             Door::Webhook => times(stored.signals.iter().cloned()),
@@ -174,32 +165,22 @@ pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
                 times(distinct.into_iter().map(|(name, _)| name.clone()))
             }
             Door::Run | Door::Agent | Door::Approval => {
-                let of_door = arrivals
-                    .iter()
-                    .filter(|one| Some(&*one.path) == door.path());
-                let of_door: Vec<_> = of_door.map(|one| (&one.name, &one.key)).collect();
-                let distinct: HashSet<_> = of_door.iter().collect();
-                again = (of_door.len() - distinct.len()) as u64;
-                times(distinct.into_iter().map(|(name, _)| (*name).clone()))
+                let distinct: HashSet<_> = of_door().map(|one| (&one.name, &one.key)).collect();
+                again = (of_door().count() - distinct.len()) as u64;
+                times(distinct.into_iter().map(|(name, _)| name.clone()))
             }
         };
         let mut counts = Counts::of(sent, &done);
         counts.again = again;
         // What has no key or id is known to nobody who gets it twice.
-        let of_door = arrivals
-            .iter()
-            .filter(|one| Some(&*one.path) == door.path());
         let unnamed = match door {
             Door::Subscription => messages.iter().filter(|(_, id)| id.is_empty()).count(),
-            _ => of_door.filter(|one| one.key.is_empty()).count(),
+            _ => of_door().filter(|one| one.key.is_empty()).count(),
         };
         counts.unexpected += unnamed as u64;
         if *door == Door::Approval {
-            let early = arrivals.iter().filter(|one| {
-                Some(&*one.path) == door.path()
-                    && allowed.get(&one.name).is_none_or(|at| *at > one.at)
-            });
-            counts.unexpected += early.count() as u64;
+            let is_early = |one: &&Arrival| allowed.get(&one.name).is_none_or(|at| *at > one.at);
+            counts.unexpected += of_door().filter(is_early).count() as u64;
         }
         (*door, counts)
     });

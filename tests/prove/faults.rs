@@ -13,62 +13,37 @@ pub struct Fault {
     pub name: &'static str,
     /// Does it once, and puts it right; how often it happened.
     pub run: for<'s> fn(&'s Stack) -> BoxFuture<'s, u64>,
-    /// How often it is done where there is time.
-    pub times: u32,
+    /// Whether it resembles another fault, and is left out where there is little time.
+    pub resembles: bool,
 }
 
 /// What no sender may notice.
-const UNNOTICED: &[&str] = &["all processes replaced one by one"];
-
-/// What resembles another fault, and is left out where there is little time.
-const RESEMBLES: &[&str] = &[
-    "desk frozen",
-    "RabbitMQ restarted in order",
-    "RabbitMQ: connections cut",
-    "RabbitMQ: nothing arrives there",
-    "RabbitMQ: disk alarm",
-    "PostgreSQL: connections cut",
-    "PostgreSQL: connections half-open",
-    "PostgreSQL: nothing arrives there",
-    "PostgreSQL: nothing comes back",
-    "PostgreSQL: connections slow",
-    "senders: connections cut",
-    "senders: nothing comes back",
-    "accounts: connections cut",
-    "PostgreSQL: clock set back",
-];
+const UNNOTICED: &str = "all processes replaced one by one";
 
 impl Fault {
-    /// Whether it is done where there is little time.
-    pub fn is_of_short(&self) -> bool {
-        !RESEMBLES.contains(&self.name)
-    }
-
     /// Whether it is a process of ours that ends.
     pub fn ends_processes(&self) -> bool {
-        ["killed", "replaced"]
-            .iter()
-            .any(|word| self.name.contains(word))
-            && !["RabbitMQ", "PostgreSQL"]
-                .iter()
-                .any(|server| self.name.starts_with(server))
+        let is = |words: [&str; 2]| words.iter().any(|word| self.name.contains(word));
+        is(["killed", "replaced"]) && !is(["RabbitMQ", "PostgreSQL"])
     }
 
     /// Whether no sender may notice.
     pub fn is_unnoticed(&self) -> bool {
-        UNNOTICED.contains(&self.name)
+        self.name == UNNOTICED
     }
 }
 
 macro_rules! faults {
-    ($($name:literal => $run:expr;)+) => {
+    (@resembles) => { false };
+    (@resembles resembles) => { true };
+    ($($name:expr $(, $resembles:ident)? => $run:expr;)+) => {
         &[$(Fault {
             name: $name,
             run: |stack| Box::pin(async move {
                 let fired: u64 = $run(stack).await;
                 fired
             }),
-            times: 3,
+            resembles: faults!(@resembles $($resembles)?),
         }),+]
     };
 }
@@ -82,38 +57,39 @@ pub static ALL: &[Fault] = faults! {
     "worker killed" => |stack| kill(stack, &stack.workers);
     "worker frozen until its lease is over" => |stack| freeze(stack, &stack.workers);
     "desk killed" => |stack| kill(stack, std::slice::from_ref(&stack.desk));
-    "desk frozen" => |stack| freeze(stack, std::slice::from_ref(&stack.desk));
-    "all processes replaced one by one" => replace_all;
+    "desk frozen", resembles => |stack| freeze(stack, std::slice::from_ref(&stack.desk));
+    UNNOTICED => replace_all;
     "RabbitMQ killed" => |stack| kill_server(stack, broker, 1_500);
     "RabbitMQ frozen" => |stack| freeze_server(stack, broker);
-    "RabbitMQ restarted in order" => |stack| restart_server(stack, broker);
+    "RabbitMQ restarted in order", resembles => |stack| restart_server(stack, broker);
     "PostgreSQL killed" => |stack| kill_server(stack, primary, 500);
     "PostgreSQL frozen" => |stack| freeze_server(stack, primary);
     "PostgreSQL restarted in order" => |stack| restart_server(stack, primary);
-    "RabbitMQ: connections cut" => |stack| network(stack, brokers, Proxy::cut, 500);
+    "RabbitMQ: connections cut", resembles => |stack| network(stack, brokers, Proxy::cut, 500);
     "RabbitMQ: connections half-open" => |stack| network(stack, brokers, Proxy::stall, 4_000);
     "RabbitMQ: connections slow" => |stack| network(stack, brokers, delay, 3_000);
-    "RabbitMQ: nothing arrives there" =>
+    "RabbitMQ: nothing arrives there", resembles =>
         |stack| network(stack, brokers, Proxy::stall_to_server, 4_000);
     "RabbitMQ: nothing comes back" =>
         |stack| lose_answers(stack, brokers, 4_000);
     "RabbitMQ: cut in the middle of a frame" => |stack| network(stack, brokers, Proxy::tear, 500);
-    "PostgreSQL: connections cut" => |stack| network(stack, databases, Proxy::cut, 500);
-    "PostgreSQL: connections half-open" => |stack| network(stack, databases, Proxy::stall, 4_000);
-    "PostgreSQL: connections slow" => |stack| network(stack, databases, delay, 3_000);
-    "PostgreSQL: nothing arrives there" =>
+    "PostgreSQL: connections cut", resembles => |stack| network(stack, databases, Proxy::cut, 500);
+    "PostgreSQL: connections half-open", resembles =>
+        |stack| network(stack, databases, Proxy::stall, 4_000);
+    "PostgreSQL: connections slow", resembles => |stack| network(stack, databases, delay, 3_000);
+    "PostgreSQL: nothing arrives there", resembles =>
         |stack| network(stack, databases, Proxy::stall_to_server, 4_000);
     "PostgreSQL: cut in the middle of a frame" =>
         |stack| network(stack, databases, Proxy::tear, 500);
-    "PostgreSQL: nothing comes back" =>
+    "PostgreSQL: nothing comes back", resembles =>
         |stack| lose_answers(stack, databases, 4_000);
-    "senders: connections cut" =>
+    "senders: connections cut", resembles =>
         |stack| from_senders(stack, network(stack, senders, Proxy::cut, 1_500));
-    "senders: nothing comes back" =>
+    "senders: nothing comes back", resembles =>
         |stack| from_senders(stack, lose_answers(stack, senders, 1_500));
     "senders: cut in the middle" =>
         |stack| from_senders(stack, network(stack, senders, Proxy::tear, 1_500));
-    "accounts: connections cut" => |stack| network(stack, accounts, Proxy::cut, 1_000);
+    "accounts: connections cut", resembles => |stack| network(stack, accounts, Proxy::cut, 1_000);
     "accounts: nothing comes back" =>
         |stack| lose_answers(stack, accounts, 3_000);
     "accounts: cut in the middle" => |stack| network(stack, accounts, Proxy::tear, 1_000);
@@ -122,7 +98,7 @@ pub static ALL: &[Fault] = faults! {
         &["set_vm_memory_high_watermark", "absolute", "1MB"],
         &["set_vm_memory_high_watermark", "0.4"],
     );
-    "RabbitMQ: disk alarm" => |stack| alarm(
+    "RabbitMQ: disk alarm", resembles => |stack| alarm(
         stack,
         &["set_disk_free_limit", "100000GB"],
         &["set_disk_free_limit", "50MB"],
@@ -134,7 +110,7 @@ pub static ALL: &[Fault] = faults! {
     "PostgreSQL: tables locked" => lock_tables;
     "PostgreSQL: disk full" => fill_disk;
     "PostgreSQL: clock set forward" => |stack| set_clock(stack, 3_600);
-    "PostgreSQL: clock set back" => |stack| set_clock(stack, -3_600);
+    "PostgreSQL: clock set back", resembles => |stack| set_clock(stack, -3_600);
 };
 
 pub async fn pause(milliseconds: u64) {
@@ -278,13 +254,11 @@ async fn from_senders(stack: &Stack, harm: impl Future<Output = u64>) -> u64 {
 }
 
 async fn alarm(stack: &Stack, raise: &[&str], clear: &[&str]) -> u64 {
-    stack.servers.broker().ctl(raise);
-    let alarms = stack
-        .servers
-        .broker()
-        .ctl(&["eval", "rabbit_alarm:get_alarms()."]);
+    let broker = stack.servers.broker();
+    broker.ctl(raise);
+    let alarms = broker.ctl(&["eval", "rabbit_alarm:get_alarms()."]);
     pause(1_500).await;
-    stack.servers.broker().ctl(clear);
+    broker.ctl(clear);
     alarms.contains("resource_limit").into()
 }
 
@@ -348,12 +322,8 @@ async fn exhaust_connections(stack: &Stack) -> u64 {
     }
     let ended = administrator.query(END_SESSIONS, &[]).await.is_ok();
     // What has become free is taken, too.
-    taken.extend(
-        join_all((0..50).map(|_| stack.client()))
-            .await
-            .into_iter()
-            .flatten(),
-    );
+    let freed = join_all((0..50).map(|_| stack.client())).await;
+    taken.extend(freed.into_iter().flatten());
     pause(2_000).await;
     (is_full && ended).into()
 }

@@ -8,6 +8,7 @@ use std::{
 
 use letterbox_database::{Role, connect_once};
 use letterbox_tests::{PrivateBroker, PrivateDatabase, PrivateServer, folder};
+use tokio_postgres::Client;
 
 use crate::{
     clock::Clock,
@@ -79,15 +80,12 @@ impl Servers {
     ) -> Self {
         let (disk, clock) = (Disk::new(disk), Clock::new());
         let environment = clock.environment();
-        let environment: Vec<_> = environment
-            .iter()
-            .map(|(name, value)| (*name, &**value))
-            .collect();
+        let environment = borrowed(&environment);
+        let databases =
+            (0..databases).map(|_| PrivateDatabase::start_in(&disk.folder, &environment));
         Self {
             brokers,
-            databases: (0..databases)
-                .map(|_| PrivateDatabase::start_in(&disk.folder, &environment))
-                .collect(),
+            databases: databases.collect(),
             primary: AtomicUsize::new(0),
             network,
             disk,
@@ -153,10 +151,7 @@ impl Servers {
         let deadline = Instant::now() + PATIENCE;
         for host in 0..NODES {
             while !self.is_whole(host).await {
-                assert!(
-                    Instant::now() < deadline,
-                    "node {host} is not in the cluster"
-                );
+                assert!(Instant::now() < deadline, "node {host} is alone");
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         }
@@ -193,14 +188,10 @@ impl Servers {
     pub async fn await_standby(&self) {
         assert!(execute(self.primary(), &SYNCHRONOUS).await);
         let deadline = Instant::now() + PATIENCE;
-        while !self.is_followed().await {
+        while count(self.primary(), IS_FOLLOWED).await != Some(1) {
             assert!(Instant::now() < deadline, "no standby follows");
             tokio::time::sleep(LOOK_EVERY).await;
         }
-    }
-
-    async fn is_followed(&self) -> bool {
-        count(self.primary(), IS_FOLLOWED).await == Some(1)
     }
 }
 
@@ -230,11 +221,12 @@ fn node(host: usize, first: Option<&PrivateBroker>) -> PrivateBroker {
         ("LETTERBOX_RABBITMQ_KERNEL", TICKS.to_owned()),
         ("LETTERBOX_RABBITMQ_SETTINGS", settings),
     ];
-    let environment: Vec<_> = environment
-        .iter()
-        .map(|(name, value)| (*name, &**value))
-        .collect();
-    PrivateBroker::start_in(&folder(), &environment)
+    PrivateBroker::start_in(&folder(), &borrowed(&environment))
+}
+
+fn borrowed<'a>(environment: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
+    let pairs = environment.iter();
+    pairs.map(|(name, value)| (*name, &**value)).collect()
 }
 
 /// Whether a server takes connections.
@@ -246,10 +238,15 @@ pub async fn answers(url: &str) -> bool {
     matches!(within.await, Ok(Ok(_)))
 }
 
+/// A session of the administrator; `None` where the database does not answer.
+pub async fn connect(url: &str) -> Option<Client> {
+    let target = url.parse().unwrap();
+    connect_once(&target, Role::Login, "prove").await.ok()
+}
+
 /// Runs statements at one server, whichever it is now; whether it took them.
 async fn execute(server: &PrivateServer, statements: &[&str]) -> bool {
-    let target = server.url().parse().unwrap();
-    let Ok(client) = connect_once(&target, Role::Login, "prove").await else {
+    let Some(client) = connect(&server.url()).await else {
         return false;
     };
     for statement in statements {
@@ -262,7 +259,6 @@ async fn execute(server: &PrivateServer, statements: &[&str]) -> bool {
 
 /// What a query at one server counts; `None` where it does not answer.
 async fn count(server: &PrivateServer, query: &str) -> Option<i64> {
-    let target = server.url().parse().unwrap();
-    let client = connect_once(&target, Role::Login, "prove").await.ok()?;
+    let client = connect(&server.url()).await?;
     Some(client.query_one(query, &[]).await.ok()?.get(0))
 }

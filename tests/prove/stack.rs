@@ -12,7 +12,6 @@ use std::{
 
 use letterbox_broker::{ReadMessage, read_queue, topology::DEAD_LETTERS_QUEUE};
 use letterbox_common::sealing::{KeyRing, Secret};
-use letterbox_database::{Role, connect_once};
 use letterbox_operator::{NewGrant, migrate};
 use letterbox_tests::{
     Peer, Proxy, Received, Reply, Visitor, World, agent, definition_with, form_token_of, post,
@@ -24,7 +23,7 @@ use crate::{
     doors::{Arrival, Door, Stored, model, name_in},
     load::Doors,
     member::Member,
-    servers::Servers,
+    servers::{Servers, connect},
     tokens::{self, Tokens},
     way::Way,
 };
@@ -157,8 +156,7 @@ impl Stack {
 
     /// A session of the administrator.
     pub async fn client(&self) -> Option<tokio_postgres::Client> {
-        let target = self.world.database_url.parse().unwrap();
-        connect_once(&target, Role::Login, "prove").await.ok()
+        connect(&self.world.database_url).await
     }
 
     /// Runs statements; whether the database took them.
@@ -250,20 +248,12 @@ impl Stack {
 
     /// The requests that runs have sent for names of this prefix.
     pub fn arrivals(&self, prefix: &str) -> Vec<Arrival> {
-        let prefix = format!("{prefix}-");
-        let arrivals = self.arrivals.lock().unwrap();
-        let of_prefix = arrivals.iter().filter(|one| one.name.starts_with(&prefix));
-        of_prefix.cloned().collect()
+        of_prefix(&self.arrivals, prefix, |one| &one.name)
     }
 
     /// Names and ids of the messages that came out.
     pub fn messages(&self, prefix: &str) -> Vec<(String, String)> {
-        let prefix = format!("{prefix}-");
-        let messages = self.messages.lock().unwrap();
-        let of_prefix = messages
-            .iter()
-            .filter(|(name, _)| name.starts_with(&prefix));
-        of_prefix.cloned().collect()
+        of_prefix(&self.messages, prefix, |(name, _)| name)
     }
 
     /// Publishes messages that no worker can read, at the doors in turn.
@@ -287,13 +277,8 @@ impl Stack {
         while ids.len() < expected && Instant::now() < deadline {
             match self.world.take_message(DEAD_LETTERS_QUEUE).await {
                 Some(letter) => {
-                    ids.extend(
-                        letter
-                            .properties
-                            .message_id()
-                            .as_ref()
-                            .map(ToString::to_string),
-                    );
+                    let id = letter.properties.message_id().as_ref();
+                    ids.extend(id.map(ToString::to_string));
                 }
                 None => tokio::time::sleep(Duration::from_millis(100)).await,
             }
@@ -312,6 +297,13 @@ impl Stack {
     }
 }
 
+/// Those whose names begin with a prefix.
+fn of_prefix<T: Clone>(all: &Mutex<Vec<T>>, prefix: &str, name: fn(&T) -> &String) -> Vec<T> {
+    let (all, prefix) = (all.lock().unwrap(), format!("{prefix}-"));
+    let of_prefix = all.iter().filter(|one| name(one).starts_with(&prefix));
+    of_prefix.cloned().collect()
+}
+
 async fn new_pair(program: &'static str, world: &World) -> [Member; 2] {
     [
         Member::new(program, world).await,
@@ -328,21 +320,16 @@ async fn set_up(world: &World, gateways: &[Member; 2], accounts: &str) -> (Doors
     let subscribe = format!("signal subscribe --workspace {workspace} --queue {QUEUE}");
     world.order_with(&[("AMQP_URL", &world.amqp_url)], subscribe);
     let operator = world.operator().await;
-    let user = operator
-        .create_user("prover@example.com", "Prover")
-        .await
-        .unwrap()
-        .user_id;
+    let user = operator.create_user("prover@example.com", "Prover").await;
+    let user = user.unwrap().user_id;
     let owner = letterbox_common::states::MemberRole::Owner;
     world.set_role(workspace, user, owner).await;
     let policy = json!({"rules": [
         {"when": {"account": "asked"}, "decision": "approve"},
         {"when": {"steered_by": "ai.agent"}, "decision": "allow"},
     ], "default": "allow"});
-    operator
-        .set_policy(workspace, &policy.to_string())
-        .await
-        .unwrap();
+    let policy = policy.to_string();
+    operator.set_policy(workspace, &policy).await.unwrap();
     world.connect(workspace, user, "asked", accounts).await;
     let by_grant = NewGrant {
         workspace,
@@ -406,10 +393,7 @@ fn script(
         if let Some(name) = name_in(&request.body) {
             arrivals.lock().unwrap().push(Arrival {
                 path: request.target.clone(),
-                key: request
-                    .header("idempotency-key")
-                    .unwrap_or_default()
-                    .to_owned(),
+                key: request.header("idempotency-key").unwrap_or_default().into(),
                 name: name.to_owned(),
                 at: Instant::now(),
             });
@@ -448,17 +432,11 @@ async fn answer_all(
     approver: &Visitor,
     answered: &Mutex<HashMap<String, Instant>>,
 ) -> reqwest::Result<()> {
-    let page = approver
-        .try_get("/")
-        .await?
-        .error_for_status()?
-        .text()
-        .await?;
     const QUESTION: &str = r#"name="question" value=""#;
-    let ids = page
-        .split(QUESTION)
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next());
+    let page = approver.try_get("/").await?.error_for_status()?;
+    let page = page.text().await?;
+    let ids = page.split(QUESTION).skip(1);
+    let ids = ids.filter_map(|rest| rest.split('"').next());
     let ids: HashSet<&str> = ids.collect();
     if ids.is_empty() {
         return Ok(());

@@ -66,16 +66,23 @@ impl Diagnostics {
     }
 
     /// Requires an object.
-    pub(crate) fn object<'v>(
-        &mut self,
+    pub(crate) fn fields<'d, 'v>(
+        &'d mut self,
         value: &'v Value,
-        path: &str,
-    ) -> Option<&'v Map<String, Value>> {
-        let members = value.as_object();
-        if members.is_none() {
-            self.add(path, "must be an object");
-        }
-        members
+        path: impl Into<String>,
+    ) -> Option<Fields<'d, 'v>> {
+        let path = path.into();
+        let Some(members) = value.as_object() else {
+            self.add(&path, "must be an object");
+            return None;
+        };
+        Some(Fields {
+            begin: self.len(),
+            diagnostics: self,
+            members,
+            path,
+            known: Vec::new(),
+        })
     }
 
     /// Requires a string.
@@ -95,76 +102,86 @@ impl Diagnostics {
         }
         values.map(Vec::as_slice)
     }
+}
 
-    /// Refuses members that are not `known`.
-    pub(crate) fn only(&mut self, members: &Map<String, Value>, path: &str, known: &[&str]) {
-        for name in members
-            .keys()
-            .filter(|name| !known.contains(&name.as_str()))
-        {
-            self.add(
-                path,
-                format_args!("unknown member {name:?}, expected {}", known.join(", ")),
-            );
+/// The members of an object that is parsed, and its path. What is read is known, and what is left
+/// at the end is refused.
+pub(crate) struct Fields<'d, 'v> {
+    pub(crate) diagnostics: &'d mut Diagnostics,
+    pub(crate) members: &'v Map<String, Value>,
+    pub(crate) path: String,
+    known: Vec<String>,
+    /// Problems before those of this object.
+    begin: usize,
+}
+
+impl<'v> Fields<'_, 'v> {
+    pub(crate) fn get(&mut self, name: &str) -> Option<&'v Value> {
+        if !self.known.iter().any(|known| known == name) {
+            self.known.push(name.to_owned());
         }
+        self.members.get(name)
     }
 
-    pub(crate) fn boolean(&mut self, value: Option<&Value>, path: &str) -> bool {
-        value.and_then(Value::as_bool).unwrap_or_else(|| {
-            self.add(path, "must be true or false");
-            false
-        })
+    /// Refuses the members that were not read, in front of the other problems of the object.
+    pub(crate) fn refuse_others(&mut self) {
+        let known = self.known.join(", ");
+        let names = self.members.keys();
+        let others = names.filter(|name| !self.known.contains(name));
+        let problems = others.map(|name| Problem {
+            path: self.path.clone(),
+            message: format!("unknown member {name:?}, expected {known}"),
+        });
+        self.diagnostics.0.splice(self.begin..self.begin, problems);
+    }
+
+    /// The path of a member.
+    pub(crate) fn place(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    /// Adds a problem of a member.
+    pub(crate) fn add(&mut self, name: &str, problem: impl Display) {
+        self.diagnostics.add(&self.place(name), problem);
+    }
+
+    pub(crate) fn boolean(&mut self, name: &str) -> bool {
+        let given = self.get(name).and_then(Value::as_bool);
+        if given.is_none() {
+            self.add(name, "must be true or false");
+        }
+        given.unwrap_or_default()
     }
 
     /// Requires a member that is a string of 1 to `max` characters and not blank.
-    pub(crate) fn text(
-        &mut self,
-        members: &Map<String, Value>,
-        path: &str,
-        name: &str,
-        max: usize,
-    ) -> String {
-        let text = members
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+    pub(crate) fn text(&mut self, name: &str, max: usize) -> String {
+        let text = self.get(name).and_then(Value::as_str).unwrap_or_default();
         // U+FEFF is white space to JavaScript and to the JSON schemas.
         let is_blank = |one: char| one.is_whitespace() || one == '\u{feff}';
         if text.chars().all(is_blank) || text.chars().count() > max {
-            self.add(
-                &format!("{path}.{name}"),
-                format_args!("must be a string of 1 to {max} characters, not blank"),
-            );
+            let problem = format_args!("must be a string of 1 to {max} characters, not blank");
+            self.add(name, problem);
         }
         text.to_owned()
     }
 
     /// Like [`Self::text`], for a member that may be missing.
-    pub(crate) fn optional_text(
-        &mut self,
-        members: &Map<String, Value>,
-        path: &str,
-        name: &str,
-        max: usize,
-    ) -> Option<String> {
-        members
-            .contains_key(name)
-            .then(|| self.text(members, path, name, max))
+    pub(crate) fn optional_text(&mut self, name: &str, max: usize) -> Option<String> {
+        self.get(name).map(|_| self.text(name, max))
     }
 
-    /// Requires the name of one of `options`.
+    /// Requires a member that is the name of one of `options`.
     pub(crate) fn one_of<'o, T>(
         &mut self,
-        value: Option<&Value>,
-        path: &str,
+        name: &str,
         options: &'o [T],
-        name: impl Fn(&T) -> &'static str,
+        name_of: impl Fn(&'o T) -> &'o str,
     ) -> Option<&'o T> {
-        let given = value.and_then(Value::as_str);
-        let found = options.iter().find(|option| given == Some(name(option)));
+        let given = self.get(name).and_then(Value::as_str);
+        let found = options.iter().find(|option| given == Some(name_of(option)));
         if found.is_none() {
-            let names: Vec<_> = options.iter().map(name).collect();
-            self.add(path, must_be_one_of(&names));
+            let names: Vec<_> = options.iter().map(name_of).collect();
+            self.add(name, must_be_one_of(&names));
         }
         found
     }

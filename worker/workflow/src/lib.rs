@@ -12,13 +12,15 @@ mod json;
 mod policy;
 pub mod preview;
 pub mod release;
+mod schemas;
 mod taint;
 mod template;
 mod trail;
 
-pub use definition::{DEFINITION_SCHEMA, Definition};
+pub use definition::Definition;
 pub use diagnostics::{Diagnostics, Problem};
-pub use policy::{ActionFacts, ApproveBy, Decision, POLICY_SCHEMA, Policy, Ruling};
+pub use policy::{ActionFacts, ApproveBy, Decision, Policy, Ruling};
+pub use schemas::{DEFINITION_SCHEMA, POLICY_SCHEMA};
 pub use taint::{Steered, Steering, Taint, Untrusted};
 pub use template::{Condition, LANGUAGE, References, RenderError, Renderer, TemplateContext};
 pub use trail::Trail;

@@ -56,9 +56,6 @@ pub struct ActionFacts<'a> {
     pub taint: Taint,
 }
 
-/// The JSON Schema of policies.
-pub const POLICY_SCHEMA: &str = include_str!("../schemas/policy.json");
-
 /// The rules of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -151,27 +148,20 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Parses JSON text.
-    ///
-    /// # Errors
-    /// Returns the problem and its path.
+    /// Parses JSON text. An error says the problem and its path.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > MAX_BYTES {
             let length = text.len();
             return Err(format!("must have at most {MAX_BYTES} bytes, not {length}"));
         }
         let mut policy: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if policy
-            .schema
-            .take()
-            .is_some_and(|schema| schema.contains('\0'))
-        {
+        let schema = policy.schema.take();
+        if schema.is_some_and(|schema| schema.contains('\0')) {
             return Err(format!("$schema: {NUL}"));
         }
         for (index, rule) in policy.rules.iter().enumerate() {
-            rule.when
-                .check()
-                .map_err(|error| format!("rules[{index}].when.{error}"))?;
+            let checked = rule.when.check();
+            checked.map_err(|error| format!("rules[{index}].when.{error}"))?;
         }
         Ok(policy)
     }
@@ -190,9 +180,7 @@ impl Policy {
             rule: found.map(|(_, number)| number),
         }
     }
-}
 
-impl Policy {
     /// Returns the rules that can't match anything, each with its path and the reason. `accounts`
     /// are the names and hosts of connected accounts.
     #[must_use]
@@ -251,37 +239,26 @@ impl When {
     /// Refuses requirements that nothing can meet.
     fn check(&self) -> Result<(), String> {
         let sending = actions::sending_kinds();
-        if self
-            .action
-            .as_ref()
-            .is_some_and(|action| !sending.contains(&action.as_str()))
-        {
-            return Err(format!("action: must be one of {}", sending.join(", ")));
-        }
-        if self
-            .account
-            .as_ref()
-            .is_some_and(|name| name.contains('\0'))
-        {
-            return Err(format!("account: {NUL}"));
-        }
-        if self.method.as_ref().is_some_and(Vec::is_empty) {
-            return Err("method: must not be empty, because nothing would match".to_owned());
-        }
+        let is_in = |known: &[&str], given: &String| known.contains(&given.as_str());
         let is_host = |host: &String| {
             let parsed = url::Host::parse(host);
             parsed.is_ok_and(|parsed| parsed.to_string() == *host)
         };
-        if let Some(hosts) = &self.host
+        let mut methods = self.method.iter().flatten();
+        if self.action.iter().any(|name| !is_in(&sending, name)) {
+            Err(format!("action: must be one of {}", sending.join(", ")))
+        } else if self.account.iter().any(|name| name.contains('\0')) {
+            Err(format!("account: {NUL}"))
+        } else if self.method.as_ref().is_some_and(Vec::is_empty) {
+            Err("method: must not be empty, because nothing would match".to_owned())
+        } else if let Some(hosts) = &self.host
             && (hosts.is_empty() || !hosts.iter().all(is_host))
         {
-            let problem = "host: must be a list of hosts in lower case, without ports";
-            return Err(problem.to_owned());
-        }
-        let mut methods = self.method.iter().flatten();
-        match methods.find(|method| !METHODS.contains(&method.as_str())) {
-            Some(_) => Err(format!("method: must be a list of {}", METHODS.join(", "))),
-            None => Ok(()),
+            Err("host: must be a list of hosts in lower case, without ports".to_owned())
+        } else if methods.any(|method| !is_in(&METHODS, method)) {
+            Err(format!("method: must be a list of {}", METHODS.join(", ")))
+        } else {
+            Ok(())
         }
     }
 
@@ -307,35 +284,21 @@ impl When {
     }
 
     fn matches(&self, facts: &ActionFacts<'_>) -> bool {
-        let Taint {
-            data,
-            account,
-            steered,
-        } = facts.taint;
-        self.action
-            .as_deref()
-            .is_none_or(|action| action == facts.action)
+        fn is<T: PartialEq + ?Sized>(wanted: Option<&T>, fact: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == fact)
+        }
+        fn any(wanted: Option<&Vec<String>>, is: impl Fn(&String) -> bool) -> bool {
+            wanted.is_none_or(|wanted| wanted.iter().any(is))
+        }
+        let Taint { steered, .. } = facts.taint;
+        is(self.action.as_deref(), facts.action)
+            && is(self.account.as_deref(), facts.account)
+            && any(self.method.as_ref(), |method| method == facts.method)
+            && any(self.host.as_ref(), |host| is_same_host(host, facts.host))
+            && self.steered_by.is_none_or(|by| steered.contains(by))
             && self
-                .account
-                .as_deref()
-                .is_none_or(|account| account == facts.account)
-            && self
-                .method
-                .as_ref()
-                .is_none_or(|methods| methods.iter().any(|method| method == facts.method))
-            && self
-                .host
-                .as_ref()
-                .is_none_or(|hosts| hosts.iter().any(|host| is_same_host(host, facts.host)))
-            && self
-                .steered_by
-                .is_none_or(|steering| steered.contains(steering))
-            && match self.untrusted {
-                None => true,
-                Some(Untrusted::Data) => data,
-                Some(Untrusted::Account) => account,
-                Some(Untrusted::Control) => !steered.is_empty(),
-            }
+                .untrusted
+                .is_none_or(|how| facts.taint.kinds().contains(&how))
     }
 }
 
@@ -603,7 +566,7 @@ mod tests {
                 r#"{{"rules":[{{"when":{{"action":"{name}"}},"decision":"deny"}}],
                     "default":"allow"}}"#
             );
-            assert_eq!(Policy::parse(&text).is_ok(), kind.sends(), "{name}");
+            assert_eq!(Policy::parse(&text).is_ok(), kind.sends, "{name}");
         }
         for steering in [Steering::Condition, Steering::AiCondition] {
             let kinds = actions::KINDS
@@ -618,7 +581,7 @@ mod tests {
 
     #[test]
     fn the_schema_has_every_steering() {
-        let schema: serde_json::Value = POLICY_SCHEMA.parse().unwrap();
+        let schema: serde_json::Value = crate::POLICY_SCHEMA.parse().unwrap();
         let known = &schema["$defs"]["when"]["properties"]["steered_by"]["enum"];
         let all = Steering::ALL.iter().map(|steering| steering.as_str());
         assert_eq!(*known, all.collect::<serde_json::Value>());

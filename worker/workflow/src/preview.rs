@@ -2,7 +2,7 @@
 //! taint that it can have.
 
 use crate::{
-    actions::{Action, Branch, Step, TOOL_CALL},
+    actions::{Action, Step, TOOL_CALL},
     release::Release,
     taint::Taint,
     trail::Trail,
@@ -40,38 +40,32 @@ fn walk<'a>(
     let mut trail = trail.clone();
     for action in actions {
         let taint = trail.taint(action);
-        match &action.step {
-            Step::Send(outgoing) => found.push(SendingAction {
+        let mut add = |kind, account, method, taint| {
+            found.push(SendingAction {
                 id: &action.id,
-                kind: action.kind.name,
-                account: outgoing.account(),
-                method: outgoing.method(),
+                kind,
+                account,
+                method,
                 taint,
-            }),
+            });
+        };
+        let kind = action.kind.name;
+        match &action.step {
+            Step::Send(outgoing) => add(kind, outgoing.account(), outgoing.method(), taint),
             Step::Delegate(agent) => {
-                found.push(SendingAction {
-                    id: &action.id,
-                    kind: action.kind.name,
-                    account: agent.account(),
-                    method: "POST",
-                    taint: taint.of_question(false),
-                });
-                found.extend(agent.tools().map(|tool| SendingAction {
-                    id: &action.id,
-                    kind: TOOL_CALL.name,
-                    account: tool.account(),
-                    method: tool.method(),
-                    taint: taint.of_tool_call(),
-                }));
+                add(kind, agent.account(), "POST", taint.of_question(false));
+                for tool in agent.tools() {
+                    let (account, method) = (tool.account(), tool.method());
+                    add(TOOL_CALL.name, account, method, taint.of_tool_call());
+                }
             }
             Step::Choose(_) | Step::Wait(_) => {}
         }
         let below = trail.below(action);
         trail.pass(action);
         // A run takes only one branch: neither sees what happened in the other.
-        for branch in Branch::ALL {
-            let inside = walk(action.branches.of(*branch), &below, found);
-            trail.join(inside);
+        for branch in &action.branches.0 {
+            trail.join(walk(branch, &below, found));
         }
     }
     trail

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::{
-    actions::{self, Action, Branch},
+    actions::{self, Action},
     definition,
     diagnostics::Diagnostics,
 };
@@ -49,28 +49,30 @@ impl Release {
     /// Loads a release for execution: parses it, and checks it as a deploy does, for its form.
     pub fn load(texts: &ReleaseTexts) -> Result<Self, LoadError> {
         let form = json(&texts.form)?;
-        let (list, following) = lists(&texts.actions, texts.on_failure.as_deref())?;
-        let mut diagnostics = Diagnostics::default();
-        let form = definition::check_form(&mut diagnostics, Some(&form));
-        let lists = [("actions", Some(&list)), ("on_failure", Some(&following))];
-        let parsed = actions::parse_and_check(&mut diagnostics, &form, lists);
-        Self::unless(diagnostics, parsed)
+        Self::of(
+            &texts.actions,
+            texts.on_failure.as_deref(),
+            |diagnostics, lists| {
+                let form = definition::check_form(diagnostics, Some(&form));
+                actions::parse_and_check(diagnostics, &form, lists)
+            },
+        )
     }
 
     /// Parses a release to look at it: its templates are not checked, and must not be rendered.
     pub fn parse(actions: &str, on_failure: Option<&str>) -> Result<Self, LoadError> {
-        let (list, following) = lists(actions, on_failure)?;
-        let mut diagnostics = Diagnostics::default();
-        let lists = [("actions", Some(&list)), ("on_failure", Some(&following))];
-        let parsed = actions::parse(&mut diagnostics, lists);
-        Self::unless(diagnostics, parsed)
+        Self::of(actions, on_failure, actions::parse)
     }
 
-    fn unless(
-        diagnostics: Diagnostics,
-        [actions, on_failure]: [Vec<Action>; 2],
+    fn of(
+        actions: &str,
+        on_failure: Option<&str>,
+        parse: impl FnOnce(&mut Diagnostics, [Option<&Value>; 2]) -> [Vec<Action>; 2],
     ) -> Result<Self, LoadError> {
-        match diagnostics.into_list().into_iter().next() {
+        let (list, following) = (json(actions)?, on_failure.map(json).transpose()?);
+        let mut diagnostics = Diagnostics::default();
+        let [actions, on_failure] = parse(&mut diagnostics, [Some(&list), following.as_ref()]);
+        match diagnostics.into_list().first() {
             None => Ok(Self {
                 actions,
                 on_failure,
@@ -78,27 +80,18 @@ impl Release {
             Some(problem) => Err(LoadError(problem.to_string())),
         }
     }
+
     /// Whether another action may use the answer of the action `id`.
     #[must_use]
     pub fn uses_answer_of(&self, id: &str) -> bool {
-        let lists = [&self.actions, &self.on_failure];
-        lists.into_iter().any(|actions| uses_answer_of(actions, id))
+        let lists = [&self.actions, &self.on_failure].into_iter();
+        let mut actions = lists.flat_map(|list| actions::all(list));
+        actions.any(|action| action.references.has_answer_of(id))
     }
 }
 
 fn json(text: &str) -> Result<Value, LoadError> {
     serde_json::from_str(text).map_err(|error| LoadError(error.to_string()))
-}
-
-fn lists(actions: &str, on_failure: Option<&str>) -> Result<(Value, Value), LoadError> {
-    Ok((json(actions)?, json(on_failure.unwrap_or("[]"))?))
-}
-
-fn uses_answer_of(actions: &[Action], id: &str) -> bool {
-    actions.iter().any(|action| {
-        let mut branches = Branch::ALL.iter().map(|branch| action.branches.of(*branch));
-        action.references.has_answer_of(id) || branches.any(|branch| uses_answer_of(branch, id))
-    })
 }
 
 #[cfg(test)]

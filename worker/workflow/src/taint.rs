@@ -30,26 +30,16 @@ text_enum! {
 
 /// The set of all steerings by which untrusted text led a run to one action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Steered {
-    condition: bool,
-    ai_condition: bool,
-    ai_agent: bool,
-    outcome: bool,
-}
+pub struct Steered([bool; Steering::ALL.len()]);
 
 impl Steered {
     /// The empty set.
-    pub const NONE: Self = Self {
-        condition: false,
-        ai_condition: false,
-        ai_agent: false,
-        outcome: false,
-    };
+    pub const NONE: Self = Self([false; Steering::ALL.len()]);
 
     /// Returns the set with `steering` added.
     #[must_use]
     pub fn with(mut self, steering: Steering) -> Self {
-        *self.flag(steering) = true;
+        self.0[steering as usize] = true;
         self
     }
 
@@ -62,8 +52,8 @@ impl Steered {
 
     /// Whether the set contains `steering`.
     #[must_use]
-    pub fn contains(mut self, steering: Steering) -> bool {
-        *self.flag(steering)
+    pub fn contains(self, steering: Steering) -> bool {
+        self.0[steering as usize]
     }
 
     /// The members of the set.
@@ -77,15 +67,6 @@ impl Steered {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::NONE
-    }
-
-    fn flag(&mut self, steering: Steering) -> &mut bool {
-        match steering {
-            Steering::Condition => &mut self.condition,
-            Steering::AiCondition => &mut self.ai_condition,
-            Steering::AiAgent => &mut self.ai_agent,
-            Steering::Outcome => &mut self.outcome,
-        }
     }
 }
 

@@ -60,10 +60,8 @@ impl<'a> Trail<'a> {
     /// Extends the trail past the action, which has succeeded. Its branches are joined afterwards.
     pub fn pass(&mut self, action: &'a Action) {
         let taint = self.taint(action);
-        let (is_agent, choice) = (
-            matches!(action.step, Step::Delegate(_)),
-            self.choice(action),
-        );
+        let choice = self.choice(action);
+        let is_agent = matches!(action.step, Step::Delegate(_));
         // Untrusted text could have made it fail, and then nothing later would run.
         if taint.is_any() || is_agent {
             self.outcome = self.outcome.and(taint.steered).with(Steering::Outcome);
@@ -105,20 +103,15 @@ impl<'a> Trail<'a> {
 
     /// Records the taint of an action that was answered, or may have been.
     fn note_answer(&mut self, action: &'a Action) {
-        let taint = match &action.step {
+        let mut taint = match &action.step {
             Step::Send(_) => self.taint(action),
             Step::Delegate(_) => self.taint(action).of_tool_call(),
             Step::Choose(_) | Step::Wait(_) => return,
         };
         // Untrusted text can manipulate the answer of a model that reads it.
-        let taint = if action.kind.asks_a_model() && taint.is_any() {
-            Taint {
-                steered: taint.steered.with(Steering::AiCondition),
-                ..taint
-            }
-        } else {
-            taint
-        };
+        if action.kind.asks_a_model() && taint.is_any() {
+            taint.steered = taint.steered.with(Steering::AiCondition);
+        }
         self.sent.insert(&action.id, taint);
     }
 }

@@ -5,26 +5,26 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use url::Url;
 
 use super::{
-    ActionKind, Branch, MAX_ACCOUNT, Parse,
+    ActionKind, Branch, MAX_ACCOUNT, Step,
     chat::{self, MAX_MODEL},
     outgoing::{Conclusion, Outgoing, Request},
 };
 use crate::{
-    diagnostics::Diagnostics,
+    diagnostics::{Diagnostics, Fields},
     json,
     taint::Steering,
-    template::{Escape, MAX_LENGTH, References, RenderError, Renderer, Template, Variables},
+    template::{Escape, References, RenderError, Renderer, Template, Variables},
 };
 
 pub(super) const KIND: ActionKind = ActionKind {
     name: "ai.condition",
     steering: Some(Steering::AiCondition),
-    members: &["account", "model", "question", "input"],
-    parse: Parse::Send(parse),
+    sends: true,
+    parse,
 };
 
 const MAX_QUESTION: usize = 2_000;
@@ -44,17 +44,13 @@ struct AiCondition {
     input: Template,
 }
 
-fn parse(
-    diagnostics: &mut Diagnostics,
-    members: &Map<String, Value>,
-    path: &str,
-) -> Option<Arc<dyn Outgoing>> {
-    Some(Arc::new(AiCondition {
-        account: diagnostics.text(members, path, "account", MAX_ACCOUNT),
-        model: diagnostics.text(members, path, "model", MAX_MODEL),
-        question: diagnostics.text(members, path, "question", MAX_QUESTION),
-        input: Template::new(diagnostics.text(members, path, "input", MAX_LENGTH)),
-    }))
+fn parse(fields: &mut Fields<'_, '_>) -> Option<Step> {
+    Some(Step::Send(Arc::new(AiCondition {
+        account: fields.text("account", MAX_ACCOUNT),
+        model: fields.text("model", MAX_MODEL),
+        question: fields.text("question", MAX_QUESTION),
+        input: Template::parse(fields, "input"),
+    })))
 }
 
 impl Outgoing for AiCondition {
@@ -72,12 +68,9 @@ impl Outgoing for AiCondition {
 
     fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
         chat::check_fixed(diagnostics, &format!("{path}.question"), &self.question);
-        self.input.check(
-            diagnostics,
-            &format!("{path}.input"),
-            variables,
-            Escape::None,
-        );
+        let place = format!("{path}.input");
+        self.input
+            .check(diagnostics, &place, variables, Escape::None);
     }
 
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError> {
@@ -111,12 +104,8 @@ impl Outgoing for AiCondition {
 fn parse_answer(body: &[u8]) -> Option<Branch> {
     let body = json::parse(body)?;
     let content = chat::first_choice(&body)?["message"]["content"].as_str()?;
-    match content
-        .trim()
-        .trim_end_matches(['.', '!'])
-        .to_lowercase()
-        .as_str()
-    {
+    let word = content.trim().trim_end_matches(['.', '!']);
+    match word.to_lowercase().as_str() {
         "yes" => Some(Branch::Then),
         "no" => Some(Branch::Else),
         _ => None,

@@ -1,10 +1,7 @@
 //! `condition`: chooses one of two branches by the values of the run.
 
-use serde_json::{Map, Value};
-
-use super::{ActionKind, Parse};
+use super::{ActionKind, Step};
 use crate::{
-    diagnostics::Diagnostics,
     taint::Steering,
     template::{Condition, MAX_LENGTH},
 };
@@ -12,10 +9,9 @@ use crate::{
 pub(super) const KIND: ActionKind = ActionKind {
     name: "condition",
     steering: Some(Steering::Condition),
-    members: &["if"],
-    parse: Parse::Choose(parse),
+    sends: false,
+    parse: |fields| {
+        let condition = Condition::new(fields.text("if", MAX_LENGTH));
+        Some(Step::Choose(condition))
+    },
 };
-
-fn parse(diagnostics: &mut Diagnostics, members: &Map<String, Value>, path: &str) -> Condition {
-    Condition::new(diagnostics.text(members, path, "if", MAX_LENGTH))
-}

@@ -3,32 +3,28 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo};
-use serde_json::{Map, Value};
 
-use super::{ActionKind, Parse};
-use crate::diagnostics::Diagnostics;
+use super::{ActionKind, Step};
+use crate::diagnostics::Fields;
 
 pub(super) const KIND: ActionKind = ActionKind {
     name: "delay",
     steering: None,
-    members: &["for"],
-    parse: Parse::Wait(parse),
+    sends: false,
+    parse: |fields| Some(Step::Wait(parse(fields))),
 };
 
 const MAX_TEXT: usize = 100;
 const MIN: SignedDuration = SignedDuration::from_secs(1);
 const MAX: SignedDuration = SignedDuration::from_hours(24 * 366);
 
-fn parse(diagnostics: &mut Diagnostics, members: &Map<String, Value>, path: &str) -> Duration {
-    let text = diagnostics.text(members, path, "for", MAX_TEXT);
-    match duration(&text) {
-        Some(duration) => duration,
-        None => {
-            let problem = "must be a duration of 1 second to 366 days, such as PT2H or P3D";
-            diagnostics.add(&format!("{path}.for"), problem);
-            Duration::ZERO
-        }
+fn parse(fields: &mut Fields<'_, '_>) -> Duration {
+    let parsed = duration(&fields.text("for", MAX_TEXT));
+    if parsed.is_none() {
+        let problem = "must be a duration of 1 second to 366 days, such as PT2H or P3D";
+        fields.add("for", problem);
     }
+    parsed.unwrap_or_default()
 }
 
 /// Parses an ISO 8601 duration. A day has 24 hours, a week 7 days.

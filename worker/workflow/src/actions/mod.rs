@@ -12,13 +12,13 @@ mod http_request;
 mod outgoing;
 mod parser;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{form::Form, text_enum};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::{
-    diagnostics::Diagnostics,
+    diagnostics::{Diagnostics, Fields},
     taint::Steering,
     template::{Condition, References, Variables},
 };
@@ -47,33 +47,18 @@ pub static TOOL_CALL: &ActionKind = &http_request::KIND;
 pub static AGENT: &ActionKind = &ai_agent::KIND;
 
 /// A kind of action.
+#[derive(Debug)]
 pub struct ActionKind {
     /// Its name in definitions, policies and records.
     pub name: &'static str,
     /// The steering of untrusted text through it; `None` for kinds that choose no branch.
     pub steering: Option<Steering>,
-    /// Members of a definition, besides those that every action has.
-    members: &'static [&'static str],
-    parse: Parse,
-}
-
-/// The parser of a kind, by the step that it makes.
-enum Parse {
-    Choose(ParseMembers<Condition>),
-    Send(ParseMembers<Option<Arc<dyn Outgoing>>>),
-    Delegate(ParseMembers<Option<Arc<Agent>>>),
-    Wait(ParseMembers<Duration>),
-}
-
-/// Parses the members of the action at a path; adds problems to the diagnostics.
-type ParseMembers<T> = fn(&mut Diagnostics, &Map<String, Value>, &str) -> T;
-
-impl ActionKind {
-    /// Whether its actions send a request, about which the policy decides.
-    #[must_use]
-    pub fn sends(&self) -> bool {
-        matches!(self.parse, Parse::Send(_) | Parse::Delegate(_))
-    }
+    /// Whether its actions send a request, about which the policy decides, and whose answer later
+    /// actions can use.
+    pub sends: bool,
+    /// Parses an action's own members; adds problems to the diagnostics. Reads all of them,
+    /// whatever is wrong with one: what it doesn't read is refused.
+    parse: fn(&mut Fields<'_, '_>) -> Option<Step>,
 }
 
 impl ActionKind {
@@ -83,19 +68,10 @@ impl ActionKind {
     }
 }
 
-impl fmt::Debug for ActionKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-/// The kinds that send a request, about which a policy decides.
+/// The names of the kinds that send a request.
 pub(crate) fn sending_kinds() -> Vec<&'static str> {
-    KINDS
-        .iter()
-        .filter(|kind| kind.sends())
-        .map(|kind| kind.name)
-        .collect()
+    let sending = KINDS.iter().filter(|kind| kind.sends);
+    sending.map(|kind| kind.name).collect()
 }
 
 /// One action of a release.
@@ -147,26 +123,20 @@ impl From<bool> for Branch {
     }
 }
 
-/// The actions that follow a condition.
+/// The actions that follow a condition, by branch.
 #[derive(Debug, Clone, Default)]
-pub struct Branches {
-    then: Vec<Action>,
-    otherwise: Vec<Action>,
-}
+pub struct Branches(pub(crate) [Vec<Action>; 2]);
 
 impl Branches {
     /// Whether any branch has actions.
     pub(crate) fn has_any(&self) -> bool {
-        !self.then.is_empty() || !self.otherwise.is_empty()
+        self.0.iter().any(|actions| !actions.is_empty())
     }
 
     /// The actions of one branch.
     #[must_use]
     pub fn of(&self, branch: Branch) -> &[Action] {
-        match branch {
-            Branch::Then => &self.then,
-            Branch::Else => &self.otherwise,
-        }
+        &self.0[branch as usize]
     }
 }
 
@@ -180,25 +150,26 @@ impl Action {
             Step::Delegate(agent) => Some(agent.account()),
         }
     }
+}
 
-    /// Whether it has an answer that later actions can use.
-    #[must_use]
-    pub fn is_answered(&self) -> bool {
-        matches!(self.step, Step::Send(_) | Step::Delegate(_))
+/// Returns actions at any depth, each before those of its branches.
+pub(crate) fn all(actions: &[Action]) -> Vec<&Action> {
+    let mut found = Vec::new();
+    for action in actions {
+        found.push(action);
+        found.extend(action.branches.0.iter().flat_map(|branch| all(branch)));
     }
+    found
 }
 
 /// Returns the names of all accounts that actions use, at any depth, without duplicates.
 #[must_use]
 pub fn account_names(actions: &[Action]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
-    for action in actions {
+    for action in all(actions) {
         names.extend(action.account());
         if let Step::Delegate(agent) = &action.step {
             names.extend(agent.tools().map(|tool| tool.account()));
-        }
-        for branch in Branch::ALL {
-            names.extend(account_names(action.branches.of(*branch)));
         }
     }
     names.sort_unstable();
@@ -206,20 +177,22 @@ pub fn account_names(actions: &[Action]) -> Vec<&str> {
     names
 }
 
+/// The members of a definition that are lists of actions.
+pub(crate) const LISTS: [&str; 2] = ["actions", "on_failure"];
+
 /// Parses and checks the two lists of a release for its form: the actions, and those that follow a
 /// failure.
 pub(crate) fn parse_and_check(
     diagnostics: &mut Diagnostics,
     form: &Form,
-    lists: [(&str, Option<&Value>); 2],
+    lists: [Option<&Value>; 2],
 ) -> [Vec<Action>; 2] {
-    let [(first, _), (second, _)] = lists;
-    let [actions, on_failure] = parse(diagnostics, lists);
+    let parsed = parse(diagnostics, lists);
     let mut variables = Variables::of(form);
-    check(diagnostics, &actions, first, &mut variables);
+    check(diagnostics, &parsed[0], LISTS[0], &mut variables);
     let mut variables = variables.after_failure();
-    check(diagnostics, &on_failure, second, &mut variables);
-    [actions, on_failure]
+    check(diagnostics, &parsed[1], LISTS[1], &mut variables);
+    parsed
 }
 
 /// Checks the templates and conditions of parsed actions. Each action adds its answer to the
@@ -235,7 +208,7 @@ fn check(diagnostics: &mut Diagnostics, actions: &[Action], path: &str, variable
             Step::Delegate(agent) => agent.check(diagnostics, &path, variables),
             Step::Wait(_) => {}
         }
-        if action.is_answered() {
+        if action.kind.sends {
             variables.add_answer(&action.id);
         }
         // A run takes only one branch, so neither can use the answers of the other.

@@ -32,12 +32,10 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     }
 
     /// Checks its templates when a definition is deployed.
-    fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables);
+    fn check(&self, _: &mut Diagnostics, _path: &str, _: &Variables) {}
 
-    /// Renders the request with the values of a run, to an account at `base_url`.
-    ///
-    /// # Errors
-    /// When a value can't be inserted in its place.
+    /// Renders the request with the values of a run, to an account at `base_url`. Fails if a value
+    /// can't be inserted in its place.
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError>;
 
     /// The redacted request to record and show. `None` if the request itself is recorded, which
@@ -97,10 +95,8 @@ impl Request {
     }
 }
 
-/// Returns the URL of `path` below an account's base URL.
-///
-/// # Errors
-/// When the URL would have another path, because `path` has `.` or `..` segments.
+/// Returns the URL of `path` below an account's base URL. Fails if the URL would have another path,
+/// because `path` has `.` or `..` segments.
 pub(super) fn join_path(base_url: &Url, path: &str) -> Result<Url, RenderError> {
     let whole = format!("{}{path}", base_url.path().trim_end_matches('/'));
     let mut url = base_url.clone();

@@ -2,32 +2,31 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Action, Branch, Branches, KINDS, Parse, Step};
+use super::{Action, Branch, Branches, KINDS, LISTS, Step, all};
 use crate::{diagnostics::Diagnostics, template::References};
 
 const MAX_ACTIONS: usize = 100;
 const MAX_DEPTH: usize = 10;
 const MAX_ID: usize = 100;
 
-/// Parses the lists of actions of one release, each with its path. Ids are unique over all lists.
-pub(crate) fn parse<const N: usize>(
+/// Parses the lists of actions of one release, of which the second one may be missing. Ids are
+/// unique over both.
+pub(crate) fn parse(
     diagnostics: &mut Diagnostics,
-    lists: [(&str, Option<&Value>); N],
-) -> [Vec<Action>; N] {
+    [actions, on_failure]: [Option<&Value>; 2],
+) -> [Vec<Action>; 2] {
     let mut parser = Parser {
         diagnostics,
         ids: HashSet::new(),
     };
-    let parsed = lists.map(|(path, value)| parser.list(value, path, 1));
-    let number = parser.ids.len();
+    let actions = parser.list(actions, LISTS[0], 1);
+    let parsed = [actions, parser.optional_list(on_failure, LISTS[1], 1)];
     parser.check_ids(&parsed);
-    if number > MAX_ACTIONS {
-        diagnostics.add(
-            "actions",
-            format_args!("must have at most {MAX_ACTIONS} actions"),
-        );
+    if parser.ids.len() > MAX_ACTIONS {
+        let problem = format_args!("must have at most {MAX_ACTIONS} actions");
+        diagnostics.add(LISTS[0], problem);
     }
     parsed
 }
@@ -44,7 +43,8 @@ impl Parser<'_> {
             let part = id.rsplit_once('/');
             part.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
         };
-        let has_agent = lists.iter().any(|actions| has_agent(actions));
+        let mut all = lists.iter().flat_map(|list| all(list));
+        let has_agent = all.any(|action| matches!(action.step, Step::Delegate(_)));
         let mut parts: Vec<_> = self.ids.iter().filter(|id| is_part(id)).cloned().collect();
         parts.sort_unstable();
         for id in parts.iter().filter(|_| has_agent) {
@@ -67,77 +67,45 @@ impl Parser<'_> {
             .collect()
     }
 
+    fn optional_list(&mut self, given: Option<&Value>, path: &str, depth: usize) -> Vec<Action> {
+        given.map_or_else(Vec::new, |_| self.list(given, path, depth))
+    }
+
     fn action(&mut self, value: &Value, list: &str, index: usize, depth: usize) -> Option<Action> {
-        let path = &format!("{list}[{index}]");
-        let members = self.diagnostics.object(value, path)?;
-        let id = self.diagnostics.text(members, path, "id", MAX_ID);
+        let mut fields = self.diagnostics.fields(value, format!("{list}[{index}]"))?;
+        let id = fields.text("id", MAX_ID);
         for name in ["id", "account"] {
-            let text = members.get(name).and_then(Value::as_str);
+            let text = fields.members.get(name).and_then(Value::as_str);
             if text.is_some_and(|text| text.contains(char::is_control)) {
-                let path = format!("{path}.{name}");
-                self.diagnostics
-                    .add(&path, "must not contain control characters");
+                fields.add(name, "must not contain control characters");
             }
         }
         if !id.is_empty() && !self.ids.insert(id.clone()) {
-            self.diagnostics
-                .add(path, format_args!("another action has the id {id:?}"));
+            let problem = format_args!("another action has the id {id:?}");
+            fields.diagnostics.add(&fields.path, problem);
         }
-        let given = members.get("type");
-        let place = format!("{path}.type");
-        let kind = self
-            .diagnostics
-            .one_of(given, &place, &KINDS, |kind| kind.name)?;
-
-        let common: &[&str] = &["id", "type"];
-        let following: &[&str] = if kind.steering.is_some() {
-            &["then", "else"]
-        } else {
-            &[]
-        };
-        self.diagnostics
-            .only(members, path, &[common, kind.members, following].concat());
-        let step = match kind.parse {
-            Parse::Choose(parse) => Step::Choose(parse(self.diagnostics, members, path)),
-            Parse::Send(parse) => Step::Send(parse(self.diagnostics, members, path)?),
-            Parse::Delegate(parse) => Step::Delegate(parse(self.diagnostics, members, path)?),
-            Parse::Wait(parse) => Step::Wait(parse(self.diagnostics, members, path)),
-        };
+        let kind = fields.one_of("type", &KINDS, |kind| kind.name)?;
+        let step = (kind.parse)(&mut fields);
+        let branches = [Branch::Then, Branch::Else].map(|branch| {
+            let given = kind.steering.and_then(|_| fields.get(branch.as_str()));
+            (given, fields.place(branch.as_str()))
+        });
+        fields.refuse_others();
+        let step = step?;
         let references = match &step {
             Step::Choose(condition) => condition.references().clone(),
             Step::Send(outgoing) => outgoing.references(),
             Step::Delegate(agent) => agent.references(),
             Step::Wait(_) => References::default(),
         };
-        let branches = match kind.steering {
-            Some(_) => self.branches(members, path, depth),
-            None => Branches::default(),
-        };
+        let branches = branches.map(|(given, path)| self.optional_list(given, &path, depth + 1));
         Some(Action {
+            branches: Branches(branches),
             id,
             kind,
             step,
-            branches,
             references,
             index,
         })
     }
-
-    fn branches(&mut self, members: &Map<String, Value>, path: &str, depth: usize) -> Branches {
-        let mut branch = |branch: Branch| match members.get(branch.as_str()) {
-            None => Vec::new(),
-            given => self.list(given, &format!("{path}.{branch}"), depth + 1),
-        };
-        Branches {
-            then: branch(Branch::Then),
-            otherwise: branch(Branch::Else),
-        }
-    }
-}
-
-fn has_agent(actions: &[Action]) -> bool {
-    actions.iter().any(|action| {
-        let mut branches = Branch::ALL.iter().map(|branch| action.branches.of(*branch));
-        matches!(action.step, Step::Delegate(_)) || branches.any(has_agent)
-    })
 }

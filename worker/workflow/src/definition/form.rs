@@ -3,9 +3,9 @@
 use std::{collections::HashSet, ops::RangeInclusive};
 
 use letterbox_common::form::{Field, FieldType, Form};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, Fields};
 
 const MAX_TITLE: usize = 120;
 const MAX_DESCRIPTION: usize = 500;
@@ -16,88 +16,64 @@ const FIELDS: RangeInclusive<usize> = 1..=20;
 
 /// Checks `form`.
 pub(crate) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Form {
-    let empty = Map::new();
-    let members = match value {
-        Some(value) => diagnostics.object(value, "form"),
-        None => {
-            diagnostics.add("form", "is missing");
-            None
-        }
-    };
-    let Some(members) = members else {
-        return parse(&mut Diagnostics::default(), &empty);
-    };
-    diagnostics.only(
-        members,
-        "form",
-        &["title", "description", "confirmationMessage", "fields"],
-    );
-    parse(diagnostics, members)
-}
-
-fn parse(diagnostics: &mut Diagnostics, members: &Map<String, Value>) -> Form {
-    Form {
-        title: diagnostics.text(members, "form", "title", MAX_TITLE),
-        description: diagnostics.optional_text(members, "form", "description", MAX_DESCRIPTION),
-        confirmation_message: diagnostics.optional_text(
-            members,
-            "form",
-            "confirmationMessage",
-            MAX_TEXT,
-        ),
-        fields: fields(diagnostics, members.get("fields")),
+    if value.is_none() {
+        diagnostics.add("form", "is missing");
     }
+    let Some(mut form) = value.and_then(|value| diagnostics.fields(value, "form")) else {
+        return Form {
+            title: String::new(),
+            description: None,
+            confirmation_message: None,
+            fields: Vec::new(),
+        };
+    };
+    let parsed = Form {
+        title: form.text("title", MAX_TITLE),
+        description: form.optional_text("description", MAX_DESCRIPTION),
+        confirmation_message: form.optional_text("confirmationMessage", MAX_TEXT),
+        fields: fields(&mut form),
+    };
+    form.refuse_others();
+    parsed
 }
 
-fn fields(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<Field> {
-    let Some(values) = value.and_then(Value::as_array) else {
-        diagnostics.add("form.fields", "must be a list of 1 to 20 fields");
+fn fields(form: &mut Fields<'_, '_>) -> Vec<Field> {
+    let Some(values) = form.get("fields").and_then(Value::as_array) else {
+        form.add("fields", "must be a list of 1 to 20 fields");
         return Vec::new();
     };
     if !FIELDS.contains(&values.len()) {
-        diagnostics.add(
-            "form.fields",
-            format_args!("must have 1 to 20 fields, not {}", values.len()),
-        );
+        let problem = format_args!("must have 1 to 20 fields, not {}", values.len());
+        form.add("fields", problem);
     }
     let mut keys = HashSet::new();
-    let mut fields = Vec::new();
-    for (index, value) in values.iter().enumerate() {
-        let path = format!("form.fields[{index}]");
-        let Some(members) = diagnostics.object(value, &path) else {
-            continue;
-        };
-        let field = field(diagnostics, members, &path);
+    let values = values.iter().enumerate();
+    let fields = values.filter_map(|(index, value)| {
+        let path = form.place(&format!("fields[{index}]"));
+        let mut members = form.diagnostics.fields(value, path)?;
+        let field = field(&mut members);
         if !field.key.is_empty() && !keys.insert(field.key.clone()) {
-            diagnostics.add(
-                &path,
-                format_args!("another field has the key {:?}", field.key),
-            );
+            let problem = format_args!("another field has the key {:?}", field.key);
+            members.diagnostics.add(&members.path, problem);
         }
-        fields.push(field);
-    }
-    fields
+        Some(field)
+    });
+    fields.collect()
 }
 
-fn field(diagnostics: &mut Diagnostics, members: &Map<String, Value>, path: &str) -> Field {
-    diagnostics.only(
-        members,
-        path,
-        &["key", "label", "type", "required", "placeholder"],
-    );
-    let kind = diagnostics.one_of(
-        members.get("type"),
-        &format!("{path}.type"),
-        FieldType::ALL,
-        |kind| kind.as_str(),
-    );
-    Field {
-        key: diagnostics.text(members, path, "key", MAX_KEY),
-        label: diagnostics.text(members, path, "label", MAX_TEXT),
+fn field(members: &mut Fields<'_, '_>) -> Field {
+    let key = members.text("key", MAX_KEY);
+    let label = members.text("label", MAX_TEXT);
+    let kind = members.one_of("type", FieldType::ALL, |kind| kind.as_str());
+    let field = Field {
+        key,
+        label,
         kind: kind.copied().unwrap_or(FieldType::Text),
-        required: diagnostics.boolean(members.get("required"), &format!("{path}.required")),
-        placeholder: diagnostics.optional_text(members, path, "placeholder", MAX_TEXT),
-    }
+        required: members.boolean("required"),
+        placeholder: members.optional_text("placeholder", MAX_TEXT),
+    };
+    members.refuse_others();
+    field
 }
 
 #[cfg(test)]

@@ -16,9 +16,8 @@ use crate::{
 
 pub(crate) use self::form::check as check_form;
 
-/// The JSON Schema of definitions.
-pub const DEFINITION_SCHEMA: &str = include_str!("../../schemas/definition.json");
-
+/// The path of problems of no part.
+const WHOLE: &str = "the definition";
 /// Maximum bytes of a definition.
 const MAX_BYTES: usize = 262_144;
 
@@ -42,60 +41,53 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Parses and checks JSON text.
-    ///
-    /// # Errors
-    /// Every mistake.
+    /// Parses and checks JSON text. An error has every mistake.
     pub fn check(text: &str) -> Result<Self, Vec<Problem>> {
         let mut diagnostics = Diagnostics::default();
-        let value = match serde_json::from_str(text) {
-            _ if text.len() > MAX_BYTES => {
-                let problem = format_args!("must have at most {MAX_BYTES} bytes");
-                diagnostics.add("the definition", problem);
-                return Err(diagnostics.into_list());
-            }
-            Err(error) => {
-                diagnostics.add("the definition", format_args!("is not JSON: {error}"));
-                return Err(diagnostics.into_list());
-            }
-            Ok(value) => value,
+        let parsed = match serde_json::from_str::<Value>(text) {
+            _ if text.len() > MAX_BYTES => Err(format!("must have at most {MAX_BYTES} bytes")),
+            Err(error) => Err(format!("is not JSON: {error}")),
+            Ok(value) => Ok(value),
         };
-        let mut value: Value = value;
-        // Names the schema, for editors.
-        let members = value.as_object_mut();
-        let schema = members.and_then(|members| members.remove("$schema"));
-        if let Some(schema) = schema {
-            diagnostics.string(&schema, "$schema");
-        }
-        let definition = diagnostics.object(&value, "the definition").map(|members| {
-            diagnostics.only(
-                members,
-                "the definition",
-                &["form", "actions", "on_failure", "page", "spam_defence"],
-            );
-            let form = check_form(&mut diagnostics, members.get("form"));
-            let page = page::check(&mut diagnostics, members.get("page"), &form);
-            let defence = members.get("spam_defence");
-            let least_seconds = spam_defence::check(&mut diagnostics, defence);
-            let list = members.get("actions");
-            let following = members.get("on_failure");
-            let none = Value::Array(Vec::new());
-            let lists = [("actions", list), ("on_failure", following.or(Some(&none)))];
-            let [actions, on_failure] = actions::parse_and_check(&mut diagnostics, &form, lists);
-            Self {
-                form,
-                page,
-                least_seconds,
-                actions,
-                on_failure,
-                actions_json: list.unwrap_or(&Value::Null).to_string(),
-                on_failure_json: following.map(Value::to_string),
+        let definition = match parsed {
+            Ok(mut value) => Self::parse(&mut diagnostics, &mut value),
+            Err(problem) => {
+                diagnostics.add(WHOLE, problem);
+                None
             }
-        });
+        };
         match definition {
             Some(definition) if diagnostics.is_empty() => Ok(definition),
             _ => Err(diagnostics.into_list()),
         }
+    }
+
+    fn parse(diagnostics: &mut Diagnostics, value: &mut Value) -> Option<Self> {
+        // Names the schema, for editors.
+        let members = value.as_object_mut();
+        let schema = members.and_then(|members| members.remove("$schema"));
+        if schema.is_some_and(|schema| !schema.is_string()) {
+            diagnostics.add("$schema", "must be a string");
+        }
+        let mut whole = diagnostics.fields(value, WHOLE)?;
+        let form = whole.get("form");
+        let lists = actions::LISTS.map(|name| whole.get(name));
+        let (page, defence) = (whole.get("page"), whole.get("spam_defence"));
+        whole.refuse_others();
+        let form = check_form(diagnostics, form);
+        let page = page::check(diagnostics, page, &form);
+        let least_seconds = spam_defence::check(diagnostics, defence);
+        let [actions, on_failure] = actions::parse_and_check(diagnostics, &form, lists);
+        let [actions_json, on_failure_json] = lists.map(|list| list.map(Value::to_string));
+        Some(Self {
+            form,
+            page,
+            least_seconds,
+            actions,
+            on_failure,
+            actions_json: actions_json.unwrap_or_default(),
+            on_failure_json,
+        })
     }
 
     /// Warnings about valid but probably unintended parts, one sentence each.

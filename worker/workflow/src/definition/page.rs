@@ -1,25 +1,17 @@
 //! The appearance of a form's page.
 
-use std::{collections::BTreeMap, fmt::Display};
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use letterbox_common::form::{Form, Locale, NoColor, Page};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use url::{Host, Url};
 
-use crate::diagnostics::Diagnostics;
+use crate::{
+    diagnostics::{Diagnostics, Fields},
+    schemas::DEFINITION_SCHEMA,
+};
 
-const MEMBERS: [&str; 9] = [
-    "organization",
-    "logo",
-    "color",
-    "button",
-    "privacy_url",
-    "continue_url",
-    "locale",
-    "frame_ancestors",
-    "autocomplete",
-];
 const MAX_ORGANIZATION: usize = 100;
 const MAX_BUTTON: usize = 40;
 const MAX_URL: usize = 2_000;
@@ -34,86 +26,51 @@ const PICTURES: [(&str, &[u8]); 3] = [
     ("image/webp", b"RIFF"),
 ];
 
-/// The autofill names of the HTML standard, except passwords and means of payment.
-const AUTOFILL: [&str; 37] = [
-    "off",
-    "name",
-    "honorific-prefix",
-    "given-name",
-    "additional-name",
-    "family-name",
-    "honorific-suffix",
-    "nickname",
-    "organization-title",
-    "organization",
-    "street-address",
-    "address-line1",
-    "address-line2",
-    "address-line3",
-    "address-level4",
-    "address-level3",
-    "address-level2",
-    "address-level1",
-    "country",
-    "country-name",
-    "postal-code",
-    "language",
-    "bday",
-    "bday-day",
-    "bday-month",
-    "bday-year",
-    "sex",
-    "url",
-    "photo",
-    "tel",
-    "tel-country-code",
-    "tel-national",
-    "tel-area-code",
-    "tel-local",
-    "tel-extension",
-    "email",
-    "impp",
-];
+/// The autofill names of the HTML standard, except passwords and means of payment, as the schema
+/// lists them.
+static AUTOFILL: LazyLock<Vec<String>> = LazyLock::new(|| {
+    #[expect(clippy::expect_used, reason = "it is embedded, and tests read it")]
+    let schema: Value = DEFINITION_SCHEMA.parse().expect("the schema is JSON");
+    let names = &schema["$defs"]["page"]["properties"]["autocomplete"]["additionalProperties"];
+    let names = names["enum"].as_array().into_iter().flatten();
+    names
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect()
+});
 
 /// Checks `page`, which may be missing.
 pub(super) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>, form: &Form) -> Page {
-    let members = value.and_then(|value| diagnostics.object(value, "page"));
-    let Some(members) = members else {
+    let Some(mut page) = value.and_then(|value| diagnostics.fields(value, "page")) else {
         return Page::default();
     };
-    diagnostics.only(members, "page", &MEMBERS);
-    Page {
-        organization: diagnostics.optional_text(members, "page", "organization", MAX_ORGANIZATION),
-        logo: parsed(diagnostics, members, "logo", logo),
-        color: parsed(diagnostics, members, "color", |text| {
+    let parsed = Page {
+        organization: page.optional_text("organization", MAX_ORGANIZATION),
+        logo: parsed(&mut page, "logo", logo),
+        color: parsed(&mut page, "color", |text| {
             text.parse().map_err(|error: NoColor| error.to_string())
         }),
-        button: diagnostics.optional_text(members, "page", "button", MAX_BUTTON),
-        privacy_url: parsed(diagnostics, members, "privacy_url", address),
-        continue_url: parsed(diagnostics, members, "continue_url", address),
-        locale: members.get("locale").and_then(|locale| {
-            let given = Some(locale);
-            let name = |locale: &Locale| locale.as_str();
-            let found = diagnostics.one_of(given, "page.locale", Locale::ALL, name);
+        button: page.optional_text("button", MAX_BUTTON),
+        privacy_url: parsed(&mut page, "privacy_url", address),
+        continue_url: parsed(&mut page, "continue_url", address),
+        locale: page.get("locale").and_then(|_| {
+            let found = page.one_of("locale", Locale::ALL, |locale| locale.as_str());
             found.copied()
         }),
-        frame_ancestors: frame_ancestors(diagnostics, members.get("frame_ancestors")),
-        autocomplete: autocomplete(diagnostics, members.get("autocomplete"), form),
-    }
+        frame_ancestors: frame_ancestors(&mut page),
+        autocomplete: autocomplete(&mut page, form),
+    };
+    page.refuse_others();
+    parsed
 }
 
 /// Parses a member whose text has a format.
-fn parsed<T, E: Display>(
-    diagnostics: &mut Diagnostics,
-    members: &Map<String, Value>,
+fn parsed<T>(
+    page: &mut Fields<'_, '_>,
     name: &str,
-    parse: impl FnOnce(&str) -> Result<T, E>,
+    parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Option<T> {
-    let text = members.get(name)?.as_str().unwrap_or_default();
-    let parsed = parse(text);
-    parsed
-        .map_err(|error| diagnostics.add(&format!("page.{name}"), error))
-        .ok()
+    let text = page.get(name)?.as_str().unwrap_or_default();
+    parse(text).map_err(|error| page.add(name, error)).ok()
 }
 
 /// Checks a picture, given as a data URI.
@@ -157,24 +114,28 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-fn frame_ancestors(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Vec<String> {
-    const PATH: &str = "page.frame_ancestors";
-    if value.is_none() {
+fn frame_ancestors(page: &mut Fields<'_, '_>) -> Vec<String> {
+    const NAME: &str = "frame_ancestors";
+    let Some(value) = page.get(NAME) else {
         return Vec::new();
-    }
-    let origins = diagnostics.list(value, PATH).unwrap_or_default();
+    };
+    let path = page.place(NAME);
+    let origins = page
+        .diagnostics
+        .list(Some(value), &path)
+        .unwrap_or_default();
     if origins.len() > MAX_FRAME_ANCESTORS {
         let problem = format_args!("must have at most {MAX_FRAME_ANCESTORS} origins");
-        diagnostics.add(PATH, problem);
+        page.add(NAME, problem);
     }
     let mut found = Vec::new();
     for (index, given) in origins.iter().enumerate() {
         match given.as_str().and_then(origin) {
             Some(origin) => found.push(origin),
-            None => diagnostics.add(
-                &format!("{PATH}[{index}]"),
-                "must be an origin, such as https://www.example.com",
-            ),
+            None => {
+                let problem = "must be an origin, such as https://www.example.com";
+                page.add(&format!("{NAME}[{index}]"), problem);
+            }
         }
     }
     found
@@ -199,21 +160,19 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-'
 }
 
-fn autocomplete(
-    diagnostics: &mut Diagnostics,
-    value: Option<&Value>,
-    form: &Form,
-) -> BTreeMap<String, String> {
-    const PATH: &str = "page.autocomplete";
-    let members = value.and_then(|value| diagnostics.object(value, PATH));
+fn autocomplete(page: &mut Fields<'_, '_>, form: &Form) -> BTreeMap<String, String> {
+    const NAME: &str = "autocomplete";
+    let (given, place) = (page.get(NAME), page.place(NAME));
     let mut found = BTreeMap::new();
-    for (key, word) in members.into_iter().flatten() {
-        let path = format!("{PATH}.{key}");
+    let Some(mut names) = given.and_then(|given| page.diagnostics.fields(given, place)) else {
+        return found;
+    };
+    for key in names.members.keys() {
         if !form.fields.iter().any(|field| field.key == *key) {
-            diagnostics.add(&path, "is not a field of the form");
+            names.add(key, "is not a field of the form");
         }
-        let word = diagnostics.one_of(Some(word), &path, &AUTOFILL, |word| word);
-        found.extend(word.map(|word| (key.clone(), (*word).to_owned())));
+        let word = names.one_of(key, &AUTOFILL, |word| word);
+        found.extend(word.map(|word| (key.clone(), word.clone())));
     }
     found
 }

@@ -2,20 +2,33 @@
 
 use letterbox_common::form::{FieldType, Form};
 
-use crate::actions::{Action, Branch, MAX_STORED, Step};
-
-const COMPARISONS: [&str; 6] = ["==", "!=", "<=", ">=", "<", ">"];
+use crate::{
+    actions::{Action, MAX_STORED, Step, all},
+    template::{compares_unasked, dotted},
+};
 
 /// Returns one sentence for each comparison of a value that a submission may leave out.
 pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
-    let optional: Vec<_> = form
-        .fields
-        .iter()
-        .filter(|field| !field.required && field.kind != FieldType::Checkbox)
-        .map(|field| field.key.as_str())
-        .collect();
+    let fields = form.fields.iter();
+    let optional = fields.filter(|field| !field.required && field.kind != FieldType::Checkbox);
+    let optional: Vec<_> = optional.map(|field| field.key.as_str()).collect();
     let mut warnings = Vec::new();
-    walk(actions, &optional, &mut warnings);
+    for action in all(actions) {
+        let Step::Choose(condition) = &action.step else {
+            continue;
+        };
+        for key in optional
+            .iter()
+            .filter(|key| compares_unasked(condition.source(), key))
+        {
+            let value = dotted("form", key);
+            warnings.push(format!(
+                "the condition {:?} compares {value}, which a submission may leave out: begin it \
+                 with '{value} is defined and'",
+                action.id
+            ));
+        }
+    }
     warnings
 }
 
@@ -55,76 +68,10 @@ fn requests(actions: &[Action]) -> usize {
         Step::Delegate(agent) => agent.max_requests(),
     };
     let branches = |action: &Action| {
-        let branches = Branch::ALL.iter();
-        let of_branch = branches.map(|branch| requests(action.branches.of(*branch)));
-        of_branch.max().unwrap_or(0)
+        let branches = action.branches.0.iter();
+        branches.map(|branch| requests(branch)).max().unwrap_or(0)
     };
     actions.iter().map(|one| of(one) + branches(one)).sum()
-}
-
-fn walk(actions: &[Action], optional: &[&str], warnings: &mut Vec<String>) {
-    for action in actions {
-        if let Step::Choose(condition) = &action.step {
-            let compared = optional
-                .iter()
-                .filter(|key| compares_unasked(condition.source(), key));
-            warnings.extend(compared.map(|key| {
-                let value = written(key);
-                format!(
-                    "the condition {:?} compares {value}, which a submission may leave out: begin \
-                     it with '{value} is defined and'",
-                    action.id
-                )
-            }));
-        }
-        for branch in Branch::ALL {
-            walk(action.branches.of(*branch), optional, warnings);
-        }
-    }
-}
-
-/// The name of a form value in an expression.
-fn written(key: &str) -> String {
-    let is_word = key
-        .chars()
-        .all(|one| one.is_ascii_alphanumeric() || one == '_');
-    if is_word {
-        format!("form.{key}")
-    } else {
-        format!("form['{key}']")
-    }
-}
-
-/// Whether an expression compares a value without testing that it is present.
-fn compares_unasked(expression: &str, key: &str) -> bool {
-    let ways = [
-        format!("form.{key}"),
-        format!("form['{key}']"),
-        format!("form[\"{key}\"]"),
-    ];
-    ways.iter().any(|value| compares(expression, value))
-}
-
-fn compares(expression: &str, value: &str) -> bool {
-    let words = expression.split_whitespace().collect::<Vec<_>>().join(" ");
-    let uses = words.match_indices(value).filter_map(|(at, _)| {
-        let (before, after) = (&words[..at], &words[at + value.len()..]);
-        let part_of_name = |one: char| one.is_alphanumeric() || one == '_' || one == '.';
-        let is_whole = !before.ends_with(part_of_name) && !after.starts_with(part_of_name);
-        is_whole.then_some((before.trim_end(), after.trim_start()))
-    });
-    let uses: Vec<_> = uses.collect();
-    let asks = |after: &str| {
-        ["is ", "and ", "or "]
-            .iter()
-            .any(|word| after.starts_with(word))
-    };
-    let compares = |before: &str, after: &str| {
-        let mut comparisons = COMPARISONS.iter();
-        comparisons.any(|sign| before.ends_with(sign) || after.starts_with(sign))
-    };
-    !uses.iter().any(|(_, after)| asks(after))
-        && uses.iter().any(|(before, after)| compares(before, after))
 }
 
 #[cfg(test)]

@@ -97,14 +97,6 @@ impl Variables {
 
     /// The names that a template may use, for messages.
     pub(super) fn names(&self) -> String {
-        let dotted = |object: &str, key: &str| {
-            let is_name = |c: char| c.is_alphanumeric() || c == '_';
-            if key.chars().all(is_name) {
-                format!("{object}.{key}")
-            } else {
-                format!("{object}['{key}']")
-            }
-        };
         let mut names: Vec<_> = RUN_MEMBERS.map(|member| dotted("run", member)).to_vec();
         names.extend(self.failure.then(|| dotted("run", FAILURE)));
         names.extend(self.form.iter().map(|(key, _)| dotted("form", key)));
@@ -136,20 +128,20 @@ impl Variables {
             Value::from_iter(values.map(|(key, kind)| (key.clone(), value(*kind))))
         };
         let form = object(&self.form);
-        let mut sample = TemplateContext::new(Values {
-            form: form.clone(),
-            typed: form,
-            run: BTreeMap::from([
-                ("id", "00000000-0000-7000-8000-000000000000".to_owned()),
-                ("received_at", "2026-01-01T00:00:00Z".to_owned()),
-                (FAILURE, "send: answered with status 400".to_owned()),
-            ]),
-            args: Value::UNDEFINED,
-        });
-        if let Some(args) = &self.args {
-            sample.values.args = object(args);
-        }
-        sample.with_values()
+        let mut values = BTreeMap::from([("form", form.clone()), (AS_TYPED, form)]);
+        values.extend(self.args.as_deref().map(|args| ("args", object(args))));
+        let id = "00000000-0000-7000-8000-000000000000";
+        let sample = TemplateContext::new(values, id, "2026-01-01T00:00:00Z");
+        sample.after_failure("send: answered with status 400")
+    }
+}
+
+/// The name of an object's member in an expression.
+pub(crate) fn dotted(object: &str, key: &str) -> String {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    match key.chars().all(is_name) {
+        true => format!("{object}.{key}"),
+        false => format!("{object}['{key}']"),
     }
 }
 
@@ -157,9 +149,9 @@ impl Variables {
 /// of receipt; `actions`, the answers of earlier actions; and in tools `args`.
 #[derive(Debug, Clone)]
 pub struct TemplateContext {
-    values: Values,
-    /// The same values as one object.
-    root: Value,
+    /// All but `run` and the answers, by name; `form` also with numbers as text.
+    values: BTreeMap<&'static str, Value>,
+    run: BTreeMap<&'static str, Value>,
     /// The answers of earlier actions, as they came: a template parses those that it names.
     answers: BTreeMap<String, Answer>,
 }
@@ -180,50 +172,25 @@ impl Answer {
     }
 }
 
-#[derive(Debug, Clone)]
-struct Values {
-    form: Value,
-    /// The values of `form`, with numbers as text.
-    typed: Value,
-    run: BTreeMap<&'static str, String>,
-    args: Value,
-}
-
 impl TemplateContext {
-    fn new(values: Values) -> Self {
-        let root = Value::UNDEFINED;
-        let answers = BTreeMap::new();
-        let context = Self {
+    fn new(values: BTreeMap<&'static str, Value>, id: &str, received_at: &str) -> Self {
+        Self {
             values,
-            root,
-            answers,
-        };
-        context.with_values()
+            run: BTreeMap::from([("id", id.into()), ("received_at", received_at.into())]),
+            answers: BTreeMap::new(),
+        }
     }
 
-    /// Updates the object of all values. Their contents are shared, not copied.
-    fn with_values(mut self) -> Self {
-        self.root = self.with_parsed(Value::from_iter([("", ""); 0]));
-        self
-    }
-
-    /// The object of all values, with these answers.
+    /// The object of all values, with these answers. Their contents are shared, not copied.
     pub(super) fn with_parsed(&self, answers: Value) -> Value {
-        let values = &self.values;
-        let run = values.run.iter();
-        let run = run.map(|(member, value)| (*member, Value::from(value.as_str())));
-        Value::from_iter([
-            ("form", values.form.clone()),
-            (AS_TYPED, values.typed.clone()),
-            ("run", Value::from_iter(run)),
-            ("actions", answers),
-            ("args", values.args.clone()),
-        ])
+        let run = Value::from_iter(self.run.clone());
+        let more = BTreeMap::from([("run", run), ("actions", answers)]);
+        Value::from_iter(self.values.clone().into_iter().chain(more))
     }
 
     /// The object of all values but the answers.
-    pub(super) fn value(&self) -> &Value {
-        &self.root
+    pub(super) fn value(&self) -> Value {
+        self.with_parsed(Value::from_iter([("", ""); 0]))
     }
 
     pub(super) fn answers(&self) -> impl Iterator<Item = (&String, &Answer)> + Clone {
@@ -232,9 +199,6 @@ impl TemplateContext {
 
     /// The context of a run. `form` is the JSON text of an object. Expressions compute with its
     /// numbers as 128-bit integers where they are integers, otherwise as the nearest doubles.
-    ///
-    /// # Errors
-    /// When `form` is not a JSON object.
     pub fn of_run(form: &str, run: &str, received_at: &str) -> serde_json::Result<Self> {
         let form: BTreeMap<String, Box<RawValue>> = serde_json::from_str(form)?;
         let (mut values, mut typed) = (Vec::new(), Vec::new());
@@ -249,15 +213,11 @@ impl TemplateContext {
             values.push((key.clone(), number.unwrap_or_else(|| value.clone())));
             typed.push((key, value));
         }
-        Ok(Self::new(Values {
-            form: Value::from_iter(values),
-            typed: Value::from_iter(typed),
-            run: BTreeMap::from([
-                ("id", run.to_owned()),
-                ("received_at", received_at.to_owned()),
-            ]),
-            args: Value::UNDEFINED,
-        }))
+        let values = [
+            ("form", Value::from_iter(values)),
+            (AS_TYPED, Value::from_iter(typed)),
+        ];
+        Ok(Self::new(BTreeMap::from(values), run, received_at))
     }
 
     /// Adds the answer of an action. It is parsed when a template that names it is rendered, and
@@ -271,15 +231,15 @@ impl TemplateContext {
     /// Adds the arguments of a tool.
     #[must_use]
     pub(crate) fn with_args(mut self, args: &serde_json::Map<String, serde_json::Value>) -> Self {
-        self.values.args = Value::from_serialize(args);
-        self.with_values()
+        self.values.insert("args", Value::from_serialize(args));
+        self
     }
 
     /// The context after the run has failed, for this reason.
     #[must_use]
     pub fn after_failure(mut self, reason: &str) -> Self {
-        self.values.run.insert(FAILURE, reason.to_owned());
-        self.with_values()
+        self.run.insert(FAILURE, reason.into());
+        self
     }
 }
 

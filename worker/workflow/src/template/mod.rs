@@ -18,10 +18,14 @@ use std::collections::HashSet;
 
 use minijinja::{Error, Value};
 
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostics, Fields};
 
 pub use self::{context::TemplateContext, references::References, renderer::Renderer};
-pub(crate) use self::{context::Variables, environment::Escape};
+pub(crate) use self::{
+    context::{Variables, dotted},
+    environment::Escape,
+    references::compares_unasked,
+};
 use self::{
     environment::{environment, scalar_text, strict},
     insertions::as_typed,
@@ -86,6 +90,11 @@ impl Template {
         }
     }
 
+    /// The member of this name.
+    pub(crate) fn parse(fields: &mut Fields<'_, '_>, name: &str) -> Self {
+        Self::new(fields.text(name, MAX_LENGTH))
+    }
+
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
@@ -127,10 +136,8 @@ impl Template {
         diagnostics.len() == before
     }
 
-    /// Renders the template as text.
-    ///
-    /// # Errors
-    /// When a value can't be inserted in its place, or the request exceeds its limits.
+    /// Renders the template as text, unless a value can't be inserted in its place, or the request
+    /// exceeds its limits.
     pub(crate) fn render(
         &self,
         escape: Escape,
@@ -141,10 +148,7 @@ impl Template {
 
     /// Renders the template as JSON text. A template that is a single expression and nothing else
     /// yields the value itself, so that a number stays a number, and a field's number keeps its
-    /// digits; any other template yields a string.
-    ///
-    /// # Errors
-    /// When a value is a list or an object, or the request exceeds its limits.
+    /// digits; any other template yields a string. Lists and objects can't be inserted.
     pub(crate) fn json(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
         let Some(expression) = self.expression() else {
             let text = self.render(Escape::None, renderer)?;
@@ -233,10 +237,7 @@ impl Condition {
         );
     }
 
-    /// Whether it is true.
-    ///
-    /// # Errors
-    /// When it is no expression, the values can't be compared, or the evaluation takes too long.
+    /// Whether it is true. Fails if the values can't be compared, or the evaluation takes too long.
     pub fn holds(&self, context: &TemplateContext) -> Result<bool, RenderError> {
         let renderer = context.renderer();
         // The engine panics at some of what this refuses.
@@ -287,7 +288,7 @@ impl Source<'_> {
         // Answers of accounts have no sample values, so a source that uses them can't be tried.
         if diagnostics.len() == before
             && !self.references.has_answers()
-            && let Err(error) = try_with(variables.sample().value())
+            && let Err(error) = try_with(&variables.sample().value())
         {
             diagnostics.add(path, RenderError::from(error));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use minijinja::machinery::ast::Expr;
+use minijinja::machinery::ast::{BinOpKind, Expr};
 
 use super::syntax::{Syntax, member, parts, variable};
 
@@ -85,6 +85,37 @@ impl References {
         let mut answers = self.answers.iter();
         answers.any(|name| name.id.as_deref().is_none_or(|known| known == id))
     }
+}
+
+/// Whether an expression compares a value of the form, and nowhere asks whether it is there.
+pub(crate) fn compares_unasked(source: &str, key: &str) -> bool {
+    let Ok(syntax) = Syntax::of_expression(source) else {
+        return false;
+    };
+    let is_it = |expression: &Expr<'_>| {
+        let found = member(expression).filter(|(object, _)| variable(object, "form").is_some());
+        found.is_some_and(|(_, name)| name == Some(key))
+    };
+    let mut is_compared = false;
+    let mut open = syntax.expressions();
+    while let Some(expression) = open.pop() {
+        let is_part = parts(expression).into_iter().any(is_it);
+        match expression {
+            Expr::Test(test) if is_it(&test.expr) => return false,
+            Expr::BinOp(it) if is_part => match it.op {
+                BinOpKind::ScAnd | BinOpKind::ScOr => return false,
+                BinOpKind::Eq | BinOpKind::Ne => is_compared = true,
+                BinOpKind::Lt | BinOpKind::Lte | BinOpKind::Gt | BinOpKind::Gte => {
+                    is_compared = true;
+                }
+                _ => {}
+            },
+            Expr::Compare(_) => is_compared |= is_part,
+            _ => {}
+        }
+        open.extend(parts(expression));
+    }
+    is_compared
 }
 
 /// Whether the expression is `run.failure`, or may be.

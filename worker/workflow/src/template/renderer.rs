@@ -69,13 +69,11 @@ impl Renderer<'_> {
         String::from_utf8(text.text).map_err(|error| RenderError::new(error.to_string()))
     }
 
-    /// The values for a template with these references: of the answers, those that it names.
-    ///
-    /// # Errors
-    /// When all answers that were named have too many values.
+    /// The values for a template with these references: of the answers, those that it names, unless
+    /// all that were named have too many values.
     pub(super) fn values(&self, references: &References) -> Result<Value, RenderError> {
         if !references.has_answers() {
-            return Ok(self.context.value().clone());
+            return Ok(self.context.value());
         }
         let mut parsed = self.parsed.borrow_mut();
         let named = self.context.answers();

@@ -2,18 +2,18 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::parameters::ToolParameters;
 use crate::{
     actions::{
-        MAX_ACCOUNT,
+        MAX_ACCOUNT, Step,
         chat::{self, MAX_MODEL},
         http_request,
         outgoing::Outgoing,
     },
-    diagnostics::Diagnostics,
-    template::{Escape, MAX_LENGTH, References, Template, Variables},
+    diagnostics::{Diagnostics, Fields},
+    template::{Escape, References, Template, Variables},
 };
 
 const MAX_GOAL: usize = 2_000;
@@ -38,101 +38,81 @@ pub struct Agent {
 
 /// A tool that the model may call.
 #[derive(Debug)]
-pub struct Tool {
+pub(super) struct Tool {
     pub(super) name: String,
     description: String,
     pub(super) parameters: ToolParameters,
     pub(super) outgoing: Arc<dyn Outgoing>,
 }
 
-impl Tool {
-    /// The name by which the model calls it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The account that it calls.
-    #[must_use]
-    pub fn account(&self) -> &str {
-        self.outgoing.account()
-    }
-
-    /// The method of its request.
-    #[must_use]
-    pub fn method(&self) -> &str {
-        self.outgoing.method()
-    }
-}
-
-pub(super) fn parse(
-    diagnostics: &mut Diagnostics,
-    members: &Map<String, Value>,
-    path: &str,
-) -> Option<Arc<Agent>> {
-    let mut number = |name: &str, max: u64| {
-        let given = members.get(name).and_then(Value::as_u64);
-        given
-            .filter(|number| (1..=max).contains(number))
-            .or_else(|| {
-                let problem = format_args!("must be a whole number of 1 to {max}");
-                diagnostics.add(&format!("{path}.{name}"), problem);
-                None
-            })
-    };
-    let (max_steps, max_tokens) = (
-        number("max_steps", MAX_STEPS),
-        number("max_tokens", MAX_TOKENS),
-    );
-    let agent = Agent {
-        account: diagnostics.text(members, path, "account", MAX_ACCOUNT),
-        model: diagnostics.text(members, path, "model", MAX_MODEL),
-        goal: diagnostics.text(members, path, "goal", MAX_GOAL),
-        input: Template::new(diagnostics.text(members, path, "input", MAX_LENGTH)),
-        tools: tools(diagnostics, members.get("tools"), &format!("{path}.tools")),
+pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Step> {
+    let account = fields.text("account", MAX_ACCOUNT);
+    let model = fields.text("model", MAX_MODEL);
+    let goal = fields.text("goal", MAX_GOAL);
+    let input = Template::parse(fields, "input");
+    let tools = tools(fields);
+    let max_steps = number(fields, "max_steps", MAX_STEPS);
+    let max_tokens = number(fields, "max_tokens", MAX_TOKENS);
+    Some(Step::Delegate(Arc::new(Agent {
+        account,
+        model,
+        goal,
+        input,
+        tools,
         max_steps: usize::try_from(max_steps?).ok()?,
         max_tokens: max_tokens?,
-    };
-    Some(Arc::new(agent))
+    })))
 }
 
-fn tools(diagnostics: &mut Diagnostics, value: Option<&Value>, path: &str) -> Vec<Tool> {
-    let Some(values) = diagnostics.list(value, path) else {
+fn number(fields: &mut Fields<'_, '_>, name: &str, max: u64) -> Option<u64> {
+    let given = fields.get(name).and_then(Value::as_u64);
+    let number = given.filter(|number| (1..=max).contains(number));
+    if number.is_none() {
+        let problem = format_args!("must be a whole number of 1 to {max}");
+        fields.add(name, problem);
+    }
+    number
+}
+
+fn tools(agent: &mut Fields<'_, '_>) -> Vec<Tool> {
+    let (given, place) = (agent.get("tools"), agent.place("tools"));
+    let Some(values) = agent.diagnostics.list(given, &place) else {
         return Vec::new();
     };
     if !(1..=MAX_TOOLS).contains(&values.len()) {
-        diagnostics.add(path, format_args!("must have 1 to {MAX_TOOLS} tools"));
+        agent.add("tools", format_args!("must have 1 to {MAX_TOOLS} tools"));
     }
     let mut names = HashSet::new();
     let tools = values.iter().enumerate().filter_map(|(index, value)| {
-        let path = format!("{path}[{index}]");
-        let tool = tool(diagnostics, value, &path)?;
+        let mut fields = agent
+            .diagnostics
+            .fields(value, format!("{place}[{index}]"))?;
+        let tool = tool(&mut fields)?;
         if !names.insert(tool.name.clone()) {
             let problem = format_args!("another tool has the name {:?}", tool.name);
-            diagnostics.add(&path, problem);
+            fields.diagnostics.add(&fields.path, problem);
         }
         Some(tool)
     });
     tools.collect()
 }
 
-fn tool(diagnostics: &mut Diagnostics, value: &Value, path: &str) -> Option<Tool> {
-    let members = diagnostics.object(value, path)?;
-    let own: &[&str] = &["name", "description", "parameters"];
-    diagnostics.only(members, path, &[own, &http_request::MEMBERS].concat());
-    let name = diagnostics.text(members, path, "name", MAX_TOOL_NAME);
+fn tool(fields: &mut Fields<'_, '_>) -> Option<Tool> {
+    let name = fields.text("name", MAX_TOOL_NAME);
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.chars().all(is_name) {
-        let problem = "must consist of letters, digits, _ and -";
-        diagnostics.add(&format!("{path}.name"), problem);
+        fields.add("name", "must consist of letters, digits, _ and -");
     }
-    let description = diagnostics.text(members, path, "description", MAX_DESCRIPTION);
-    let place = format!("{path}.parameters");
+    let description = fields.text("description", MAX_DESCRIPTION);
+    let (given, place) = (fields.get("parameters"), fields.place("parameters"));
+    let parameters = ToolParameters::parse(fields.diagnostics, given, &place);
+    let outgoing = http_request::parse(fields);
+    fields.refuse_others();
     Some(Tool {
         name,
         description,
-        parameters: ToolParameters::parse(diagnostics, members.get("parameters"), &place),
-        outgoing: http_request::parse(diagnostics, members, path)?,
+        parameters,
+        outgoing: outgoing?,
     })
 }
 
@@ -143,9 +123,9 @@ impl Agent {
         &self.account
     }
 
-    /// The tools that the model may call.
-    pub fn tools(&self) -> impl Iterator<Item = &Tool> {
-        self.tools.iter()
+    /// The requests of the tools that the model may call.
+    pub fn tools(&self) -> impl Iterator<Item = &dyn Outgoing> {
+        self.tools.iter().map(|tool| &*tool.outgoing)
     }
 
     /// The most requests that it may send.
@@ -181,7 +161,7 @@ impl Agent {
             json!({"type": "function", "function": {
                 "name": tool.name,
                 "description": tool.description,
-                "parameters": tool.parameters.schema(),
+                "parameters": tool.parameters.schema,
             }})
         });
         tools.collect()

@@ -19,7 +19,7 @@ use self::{
     question::Question,
     transcript::{ToolCall, Transcript},
 };
-use super::{ActionKind, Parse, outgoing::Outgoing};
+use super::{ActionKind, outgoing::Outgoing};
 
 /// Denied calls of one tool after which its further calls are denied, too.
 const MAX_DENIED: usize = 3;
@@ -27,16 +27,8 @@ const MAX_DENIED: usize = 3;
 pub(super) const KIND: ActionKind = ActionKind {
     name: "ai.agent",
     steering: None,
-    members: &[
-        "account",
-        "model",
-        "goal",
-        "input",
-        "tools",
-        "max_steps",
-        "max_tokens",
-    ],
-    parse: Parse::Delegate(parse),
+    sends: true,
+    parse,
 };
 
 /// The next part of an agent.

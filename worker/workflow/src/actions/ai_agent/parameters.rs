@@ -4,7 +4,10 @@
 use letterbox_common::form::FieldType;
 use serde_json::{Map, Value, json};
 
-use crate::{diagnostics::Diagnostics, template::TemplateContext};
+use crate::{
+    diagnostics::{Diagnostics, Fields},
+    template::TemplateContext,
+};
 
 const MAX_PARAMETERS: usize = 50;
 const MAX_DESCRIPTION: usize = 1_000;
@@ -15,14 +18,17 @@ const TYPES: [&str; 4] = ["string", "number", "integer", "boolean"];
 
 /// The parameters of a tool.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ToolParameters(Vec<Parameter>);
+pub(super) struct ToolParameters {
+    parameters: Vec<Parameter>,
+    /// The schema that is passed to a model.
+    pub(super) schema: Value,
+}
 
 #[derive(Debug, Clone)]
 struct Parameter {
     name: String,
     /// One of [`TYPES`].
     kind: &'static str,
-    description: Option<String>,
     choices: Vec<Value>,
     is_required: bool,
 }
@@ -41,63 +47,43 @@ impl Arguments {
 
 impl ToolParameters {
     pub(super) fn parse(diagnostics: &mut Diagnostics, value: Option<&Value>, path: &str) -> Self {
-        let null = Value::Null;
-        let Some(schema) = diagnostics.object(value.unwrap_or(&null), path) else {
+        let Some(mut schema) = diagnostics.fields(value.unwrap_or(&Value::Null), path) else {
             return Self::default();
         };
-        let known = ["type", "properties", "required", "additionalProperties"];
-        diagnostics.only(schema, path, &known);
         if schema.get("type") != Some(&json!("object")) {
-            diagnostics.add(&format!("{path}.type"), "must be \"object\"");
+            schema.add("type", "must be \"object\"");
         }
-        if schema
-            .get("additionalProperties")
-            .is_some_and(|given| given != &json!(false))
-        {
-            let problem = "must be false, because a model may pass only the named properties";
-            diagnostics.add(&format!("{path}.additionalProperties"), problem);
+        let (given, none) = (schema.get("properties"), Map::new());
+        if given.is_some_and(|given| !given.is_object()) {
+            schema.add("properties", "must be an object");
         }
-        let empty = Map::new();
-        let properties = match schema.get("properties") {
-            None => &empty,
-            Some(value) => diagnostics
-                .object(value, &format!("{path}.properties"))
-                .unwrap_or(&empty),
-        };
+        let properties = given.and_then(Value::as_object).unwrap_or(&none);
         if properties.len() > MAX_PARAMETERS {
             let problem = format_args!("must have at most {MAX_PARAMETERS} members");
-            diagnostics.add(&format!("{path}.properties"), problem);
+            schema.add("properties", problem);
         }
-        let required = required(diagnostics, schema.get("required"), path, properties);
+        let required = required(&mut schema, properties);
+        let more = schema.get("additionalProperties");
+        if more.is_some_and(|given| given != &json!(false)) {
+            let problem = "must be false, because a model may pass only the named properties";
+            schema.add("additionalProperties", problem);
+        }
+        schema.refuse_others();
         let parameters = properties.iter().filter_map(|(name, value)| {
-            let path = format!("{path}.properties.{name}");
-            let is_required = required.contains(&name.as_str());
-            Parameter::parse(diagnostics, name, value, &path, is_required)
+            let place = schema.place(&format!("properties.{name}"));
+            let fields = schema.diagnostics.fields(value, place)?;
+            Parameter::parse(fields, name, required.contains(&name.as_str()))
         });
-        Self(parameters.collect())
-    }
-
-    /// The schema that is passed to a model.
-    pub(super) fn schema(&self) -> Value {
-        let properties = self.0.iter().map(|parameter| {
-            let mut property = Map::new();
-            property.insert("type".into(), parameter.kind.into());
-            if let Some(description) = &parameter.description {
-                property.insert("description".into(), description.as_str().into());
-            }
-            if !parameter.choices.is_empty() {
-                property.insert("enum".into(), parameter.choices.clone().into());
-            }
-            (parameter.name.clone(), Value::Object(property))
-        });
-        let required = self.0.iter().filter(|parameter| parameter.is_required);
-        let required: Vec<_> = required.map(|parameter| parameter.name.as_str()).collect();
-        json!({
-            "type": "object",
-            "properties": properties.collect::<Map<_, _>>(),
-            "required": required,
-            "additionalProperties": false,
-        })
+        let parameters = parameters.collect();
+        let mut schema = schema.members.clone();
+        // Some models want all of them.
+        schema.insert("additionalProperties".to_owned(), false.into());
+        schema.entry("properties").or_insert_with(|| json!({}));
+        schema.entry("required").or_insert_with(|| json!([]));
+        Self {
+            parameters,
+            schema: schema.into(),
+        }
     }
 
     /// The names and types for templates.
@@ -107,16 +93,13 @@ impl ToolParameters {
             "boolean" => FieldType::Checkbox,
             _ => FieldType::Number,
         };
-        let parameters = self.0.iter();
+        let parameters = self.parameters.iter();
         parameters
             .map(|parameter| (parameter.name.clone(), kind(parameter)))
             .collect()
     }
 
-    /// Checks the JSON text of the arguments from a model.
-    ///
-    /// # Errors
-    /// Returns the first problem, worded for the model.
+    /// Checks the JSON text of the arguments from a model. An error is worded for the model.
     pub(super) fn check(&self, text: &str) -> Result<Arguments, String> {
         let given: Value = serde_json::from_str(text)
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
@@ -124,12 +107,16 @@ impl ToolParameters {
             return Err("the arguments must be an object".to_owned());
         };
         for name in given.keys() {
-            if !self.0.iter().any(|parameter| parameter.name == *name) {
+            if !self
+                .parameters
+                .iter()
+                .any(|parameter| parameter.name == *name)
+            {
                 let name: String = name.chars().take(100).collect();
                 return Err(format!("there is no parameter {name:?}"));
             }
         }
-        for parameter in &self.0 {
+        for parameter in &self.parameters {
             match given.get(&parameter.name) {
                 None if parameter.is_required => {
                     return Err(format!("{:?} is required", parameter.name));
@@ -143,64 +130,49 @@ impl ToolParameters {
 }
 
 /// Parses the names of required properties.
-fn required<'v>(
-    diagnostics: &mut Diagnostics,
-    value: Option<&'v Value>,
-    path: &str,
-    properties: &Map<String, Value>,
-) -> Vec<&'v str> {
-    let path = format!("{path}.required");
-    let Some(value) = value else {
+fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) -> Vec<&'v str> {
+    let Some(value) = schema.get("required") else {
         return Vec::new();
     };
     let names = value
         .as_array()
         .map(|names| names.iter().map(Value::as_str));
     let Some(names) = names.and_then(|names| names.collect::<Option<Vec<_>>>()) else {
-        diagnostics.add(&path, "must be a list of names");
+        schema.add("required", "must be a list of names");
         return Vec::new();
     };
     for name in names.iter().filter(|name| !properties.contains_key(**name)) {
-        diagnostics.add(&path, format_args!("there is no property {name:?}"));
+        schema.add("required", format_args!("there is no property {name:?}"));
     }
     names
 }
 
 impl Parameter {
-    fn parse(
-        diagnostics: &mut Diagnostics,
-        name: &str,
-        value: &Value,
-        path: &str,
-        is_required: bool,
-    ) -> Option<Self> {
-        let members = diagnostics.object(value, path)?;
-        diagnostics.only(members, path, &["type", "description", "enum"]);
+    fn parse(mut fields: Fields<'_, '_>, name: &str, is_required: bool) -> Option<Self> {
         if !is_name(name) {
             let problem = "the name must consist of letters, digits and _, with a letter first";
-            diagnostics.add(path, problem);
+            fields.diagnostics.add(&fields.path, problem);
         }
-        let place = format!("{path}.type");
-        let kind = *diagnostics.one_of(members.get("type"), &place, &TYPES, |kind| kind)?;
-        let description = diagnostics.optional_text(members, path, "description", MAX_DESCRIPTION);
-        let choices = members.get("enum").map(|choices| choices.as_array());
+        let kind = fields.one_of("type", &TYPES, |kind| kind);
+        fields.optional_text("description", MAX_DESCRIPTION);
+        let choices = fields.get("enum").map(Value::as_array);
+        fields.refuse_others();
+        let kind = *kind?;
         let choices = match choices {
             None => Vec::new(),
             Some(Some(choices)) if (1..=MAX_CHOICES).contains(&choices.len()) => choices.clone(),
             Some(_) => {
                 let problem = format_args!("must be a list of 1 to {MAX_CHOICES} values");
-                diagnostics.add(&format!("{path}.enum"), problem);
+                fields.add("enum", problem);
                 Vec::new()
             }
         };
         if choices.iter().any(|choice| !is_of(choice, kind)) {
-            let problem = format_args!("must be values of the type {kind}");
-            diagnostics.add(&format!("{path}.enum"), problem);
+            fields.add("enum", format_args!("must be values of the type {kind}"));
         }
         Some(Self {
             name: name.to_owned(),
             kind,
-            description,
             choices,
             is_required,
         })
@@ -211,10 +183,8 @@ impl Parameter {
         if !is_of(value, kind) {
             return Err(format!("{name:?} must be of the type {kind}"));
         }
-        if value
-            .as_str()
-            .is_some_and(|text| text.chars().count() > MAX_TEXT)
-        {
+        let text = value.as_str();
+        if text.is_some_and(|text| text.chars().count() > MAX_TEXT) {
             return Err(format!("{name:?} must have at most {MAX_TEXT} characters"));
         }
         if !self.choices.is_empty() && !self.choices.contains(value) {
@@ -325,7 +295,7 @@ mod tests {
             );
         }
         // The schema for the model says the same.
-        let schema = parameters.schema();
+        let schema = parameters.schema;
         assert_eq!(
             schema["properties"]["name"]["description"],
             "Whom to look for"

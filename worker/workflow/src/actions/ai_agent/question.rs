@@ -15,8 +15,7 @@ use crate::{
         chat,
         outgoing::{Conclusion, Outgoing, Request},
     },
-    diagnostics::Diagnostics,
-    template::{References, RenderError, Renderer, Variables},
+    template::{References, RenderError, Renderer},
 };
 
 /// Maximum bytes of the conversation.
@@ -93,8 +92,6 @@ impl Outgoing for Question {
     fn references(&self) -> References {
         self.agent.references()
     }
-
-    fn check(&self, _: &mut Diagnostics, _: &str, _: &Variables) {}
 
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError> {
         let input = chat::input(&self.agent.input, renderer, MAX_INPUT)?;

@@ -7,28 +7,25 @@ mod body;
 use std::{collections::HashSet, sync::Arc};
 
 use http::{HeaderName, HeaderValue};
-use serde_json::{Map, Value};
 use url::Url;
 
 use self::body::Body;
 use super::{
-    ActionKind, MAX_ACCOUNT, Parse,
+    ActionKind, MAX_ACCOUNT, Step,
     outgoing::{Outgoing, Request, join_path},
 };
 use crate::{
-    diagnostics::Diagnostics,
-    template::{Escape, MAX_LENGTH, References, RenderError, Renderer, Template, Variables},
+    diagnostics::{Diagnostics, Fields},
+    template::{Escape, References, RenderError, Renderer, Template, Variables},
 };
 
 pub(super) const KIND: ActionKind = ActionKind {
     name: "http.request",
     steering: None,
-    members: &MEMBERS,
-    parse: Parse::Send(parse),
+    sends: true,
+    parse: |fields| parse(fields).map(Step::Send),
 };
 
-/// The members of a request.
-pub(super) const MEMBERS: [&str; 6] = ["account", "method", "path", "query", "headers", "body"];
 /// The methods that a request may have.
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers that are set by the connection, the account or the executor, and headers that could turn
@@ -73,49 +70,39 @@ struct HttpRequest {
 }
 
 /// Parses the members of a request.
-pub(super) fn parse(
-    diagnostics: &mut Diagnostics,
-    members: &Map<String, Value>,
-    path: &str,
-) -> Option<Arc<dyn Outgoing>> {
-    let account = diagnostics.text(members, path, "account", MAX_ACCOUNT);
-    let place = format!("{path}.method");
-    let method = diagnostics.one_of(members.get("method"), &place, &METHODS, |method| method);
-    let request = HttpRequest {
+pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Arc<dyn Outgoing>> {
+    let account = fields.text("account", MAX_ACCOUNT);
+    let method = fields.one_of("method", &METHODS, |method| method);
+    let path = Template::parse(fields, "path");
+    let query = named_templates(fields, "query");
+    let headers = named_templates(fields, "headers");
+    let place = fields.place("body");
+    let body = fields.get("body");
+    Some(Arc::new(HttpRequest {
         account,
         method: method?,
-        path: Template::new(diagnostics.text(members, path, "path", MAX_LENGTH)),
-        query: named_templates(diagnostics, members, path, "query"),
-        headers: named_templates(diagnostics, members, path, "headers"),
-        body: members
-            .get("body")
-            .map(|body| Body::parse(diagnostics, body, &format!("{path}.body"), 1)),
-    };
-    Some(Arc::new(request))
+        path,
+        query,
+        headers,
+        body: body.map(|body| Body::parse(fields.diagnostics, body, &place, 1)),
+    }))
 }
 
 /// Parses an object of strings, each a template.
-fn named_templates(
-    diagnostics: &mut Diagnostics,
-    members: &Map<String, Value>,
-    path: &str,
-    name: &str,
-) -> Vec<(String, Template)> {
-    let Some(value) = members.get(name) else {
+fn named_templates(fields: &mut Fields<'_, '_>, name: &str) -> Vec<(String, Template)> {
+    let Some(value) = fields.get(name) else {
         return Vec::new();
     };
-    let path = format!("{path}.{name}");
     let Some(given) = value.as_object() else {
-        diagnostics.add(&path, "must be an object of strings");
+        fields.add(name, "must be an object of strings");
         return Vec::new();
     };
-    let mut templates = Vec::new();
-    for (name, value) in given {
-        if let Some(source) = diagnostics.string(value, &format!("{path}.{name}")) {
-            templates.push((name.clone(), Template::new(source)));
-        }
-    }
-    templates
+    let templates = given.iter().filter_map(|(key, value)| {
+        let place = format!("{}.{key}", fields.place(name));
+        let source = fields.diagnostics.string(value, &place)?;
+        Some((key.clone(), Template::new(source)))
+    });
+    templates.collect()
 }
 
 fn is_header_value(text: &str) -> bool {
@@ -133,16 +120,12 @@ impl HttpRequest {
             let problem = "must not use tags: a path has the same segments in every run";
             diagnostics.add(&place, problem);
         }
-        let is_fine = self
-            .path
-            .check(diagnostics, &place, variables, Escape::PathSegment);
-        if !is_fine {
+        let (path, escape) = (&self.path, Escape::PathSegment);
+        if !path.check(diagnostics, &place, variables, escape) {
             return;
         }
         // The path with sample values must be a valid path.
-        let sample = self
-            .path
-            .render(Escape::PathSegment, &variables.sample().renderer());
+        let sample = path.render(escape, &variables.sample().renderer());
         if let (Ok(path), Ok(base)) = (sample, Url::parse("https://host"))
             && join_path(&base, &path).is_err()
         {
@@ -154,8 +137,8 @@ impl HttpRequest {
         let place = format!("{path}.headers");
         let mut seen = HashSet::new();
         for (name, template) in &self.headers {
-            diagnostics.check_fixed_name(&format!("{place}.{name}"), name);
             let its_place = format!("{place}.{name}");
+            diagnostics.check_fixed_name(&its_place, name);
             let is_fine = template.check(diagnostics, &its_place, variables, Escape::None);
             let lower = name.to_ascii_lowercase();
             let reserved = RESERVED_HEADERS.contains(&lower.as_str());
@@ -211,10 +194,8 @@ impl Outgoing for HttpRequest {
             let place = format!("{path}.body");
             body.check(diagnostics, &place, variables);
             if ["GET", "HEAD"].contains(&self.method) {
-                diagnostics.add(
-                    &place,
-                    format_args!("must be absent: {} has no body", self.method),
-                );
+                let problem = format_args!("must be absent: {} has no body", self.method);
+                diagnostics.add(&place, problem);
             }
         }
     }
@@ -237,16 +218,12 @@ impl Outgoing for HttpRequest {
             }
             headers.push((name.clone(), value));
         }
-        let body = self
-            .body
-            .as_ref()
-            .map(|body| body.render(renderer))
-            .transpose()?;
+        let body = self.body.as_ref().map(|body| body.render(renderer));
         Ok(Request {
             method: self.method.to_owned(),
             url: url.into(),
             headers,
-            body,
+            body: body.transpose()?,
         })
     }
 }

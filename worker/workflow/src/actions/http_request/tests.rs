@@ -2,7 +2,7 @@
 
 use letterbox_common::form::{Field, FieldType, Form};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{TemplateContext, diagnostics::texts};
@@ -31,7 +31,7 @@ fn variables() -> Variables {
 /// Parses and checks one action, as a deploy does.
 fn check(action: &Value) -> Result<Arc<dyn Outgoing>, Vec<String>> {
     let mut diagnostics = Diagnostics::default();
-    let request = parse(&mut diagnostics, action.as_object().unwrap(), "it");
+    let request = parse(&mut diagnostics.fields(action, "it").unwrap());
     if let Some(request) = &request {
         request.check(&mut diagnostics, "it", &variables());
     }
