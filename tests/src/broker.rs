@@ -4,12 +4,38 @@ use lapin::{
     Confirmation, Connection, ConnectionProperties,
     options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions},
 };
-use letterbox_broker::{Content, Message, decode};
-use letterbox_common::{KeyHash, ids::WorkspaceId};
+use letterbox_broker::{Content, Message, Receipt, WebhookDelivery, decode};
+use letterbox_common::{
+    KeyHash,
+    ids::{DeliveryId, WorkspaceId},
+    webhook::{KeptHeaders, WebhookAddress},
+};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::{Servers, World, eventually, http_client};
+
+/// A receipt of now.
+pub fn receipt() -> Receipt {
+    Receipt {
+        received_at: jiff::Timestamp::now(),
+        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+        request_id: None,
+    }
+}
+
+/// A delivery to a webhook, as a gateway hands it over.
+pub fn delivery_to(address: WebhookAddress) -> WebhookDelivery {
+    WebhookDelivery {
+        delivery: DeliveryId::generate(),
+        workspace: address.workspace,
+        webhook: address.webhook,
+        memory: None,
+        same_by: None,
+        headers: KeptHeaders::default(),
+        receipt: receipt(),
+    }
+}
 
 impl World {
     /// A connection to the broker, for looking and for mischief.

@@ -24,6 +24,22 @@ pub fn assert_holds(told: &Value, expected: Value) {
     }
 }
 
+/// Asserts that a text has all of these words.
+#[track_caller]
+pub fn assert_tells(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word} is not in {text}");
+    }
+}
+
+/// Asserts that a text has none of these words.
+#[track_caller]
+pub fn assert_hides(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(!text.contains(word), "{word} is in {text}");
+    }
+}
+
 impl World {
     /// Runs `letterbox` with a command whose words are separated by one space each.
     pub fn letterbox(&self, command: impl AsRef<str>) -> Output {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::{Answer, Process, http_client, marks::mark};
 
@@ -132,25 +133,46 @@ impl Form {
         Answer::to(request).await
     }
 
+    /// A payload under a key, which is not yet posted.
+    pub fn submission(&self, key: &str, payload: &Value) -> reqwest::RequestBuilder {
+        let body = json!({"token": self.token, "idempotencyKey": key, "payload": payload});
+        self.posting(body.to_string())
+    }
+
     /// Posts a payload under a key.
     pub async fn submit(&self, key: &str, payload: &Value) -> Answer {
-        self.post(
-            json!({"token": self.token, "idempotencyKey": key, "payload": payload}).to_string(),
-        )
-        .await
+        Answer::to(self.submission(key, payload)).await
+    }
+
+    fn posting(&self, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        let request = self.request(reqwest::Method::POST, &self.submit_url());
+        let request = request.header("content-type", "application/json");
+        request.body(body)
+    }
+
+    /// Begins to post a payload under a key.
+    pub fn begin(&self, key: &str, payload: Value) -> JoinHandle<Answer> {
+        let (form, key) = (self.clone(), key.to_owned());
+        tokio::spawn(async move { form.submit(&key, &payload).await })
     }
 
     /// Posts any body.
     pub async fn post(&self, body: impl Into<reqwest::Body>) -> Answer {
-        let request = self
-            .request(reqwest::Method::POST, &self.submit_url())
-            .header("content-type", "application/json");
-        Answer::to(request.body(body)).await
+        Answer::to(self.posting(body)).await
     }
 
     /// Asserts that a submission is accepted.
     pub async fn assert_accepts(&self, key: &str) {
         self.submit(key, &payload()).await.assert_accepted();
+    }
+
+    /// Asserts that a submission is accepted with these instead of some of the usual values.
+    pub async fn assert_accepts_with(&self, key: &str, values: Value) {
+        let mut payload = payload();
+        for (name, value) in values.as_object().unwrap() {
+            payload[name] = value.clone();
+        }
+        self.submit(key, &payload).await.assert_accepted();
     }
 
     /// Asserts that the link lives.

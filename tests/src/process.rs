@@ -146,6 +146,12 @@ impl Process {
             .sum()
     }
 
+    /// Waits until a metric, summed over its labels, has this value.
+    pub async fn await_metric(&self, name: &str, expected: f64) {
+        let what = format!("{name} {expected}");
+        eventually(&what, async || self.metric(name).await == expected).await;
+    }
+
     /// How often it has called a statement of the database.
     pub async fn calls(&self, statement: &str) -> f64 {
         let name = "letterbox_statement_duration_seconds_count";

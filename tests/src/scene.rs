@@ -1,6 +1,6 @@
 //! Runs that act: a form whose owner's account `crm` is a peer, and what became of its run.
 
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::ids::{ApprovalId, WorkspaceId};
 use letterbox_operator::{ApprovalRow, RunDetail, RunFilter};
 use serde_json::{Value, json};
 
@@ -19,6 +19,21 @@ pub fn post(id: &str) -> Value {
         "path": format!("/{id}"),
         "body": {"name": "{{ form.name }}", "run": "{{ run.id }}"},
     })
+}
+
+/// An action that calls the account `crm`.
+pub fn call(id: &str, method: &str, path: &str) -> Value {
+    call_with(id, method, path, json!({}))
+}
+
+/// The same, with further members.
+pub fn call_with(id: &str, method: &str, path: &str, members: Value) -> Value {
+    let mut action = json!({"id": id, "type": "http.request", "account": "crm"});
+    (action["method"], action["path"]) = (method.into(), path.into());
+    for (name, value) in members.as_object().unwrap() {
+        action[name] = value.clone();
+    }
+    action
 }
 
 /// Asks a model about the message; `yes` leads to /steered, `no` to /other.
@@ -46,6 +61,26 @@ impl World {
         self.connect(workspace, owner, "crm", base_url).await;
         let definition = definition_with(actions);
         self.form_of(gateway, workspace, owner, &definition).await
+    }
+
+    /// A form whose run posts to `/send` of a peer.
+    pub async fn sending_form(&self, gateway: &Process, peer: &Peer) -> Form {
+        let actions = json!([post("send")]);
+        self.acting_form(gateway, &peer.url, actions).await
+    }
+
+    /// Sets a workspace's policy; its version.
+    pub async fn set_policy(&self, workspace: WorkspaceId, policy: Value) -> i32 {
+        assert_eq!(crate::problems_of_policy(&policy), [""; 0]);
+        let operator = self.operator().await;
+        let setting = operator.set_policy(workspace, &policy.to_string()).await;
+        setting.unwrap().version
+    }
+
+    /// Sets a policy that decides the same about everything.
+    pub async fn decide(&self, workspace: WorkspaceId, decision: &str) {
+        let policy = json!({"rules": [], "default": decision});
+        self.set_policy(workspace, policy).await;
     }
 
     /// What waits for an answer in a workspace, oldest first.
@@ -100,6 +135,18 @@ impl Scene {
         (peer, scene)
     }
 
+    /// One whose runs do nothing but end.
+    pub async fn recording() -> Self {
+        let (world, gateway, worker) = World::with_both().await;
+        let form = world.form(&gateway).await;
+        Self {
+            world,
+            gateway,
+            worker,
+            form,
+        }
+    }
+
     pub async fn the_run(&self) -> RunDetail {
         self.world.run_of(&self.form).await
     }
@@ -121,8 +168,30 @@ impl Scene {
 
     /// Sets a policy that decides the same about everything.
     pub async fn decide(&self, decision: &str) {
-        let policy = json!({"rules": [], "default": decision});
-        self.set_policy(policy).await;
+        self.world.decide(self.form.workspace, decision).await;
+    }
+
+    /// Sets a policy of one rule, which allows everything else.
+    pub async fn set_rule(&self, when: Value, decision: &str) {
+        let rule = json!({"when": when, "decision": decision});
+        self.set_policy(json!({"rules": [rule], "default": "allow"}))
+            .await;
+    }
+
+    /// Sets a policy that allows everything, what agents do as well.
+    pub async fn allow_agents(&self) {
+        let agents = json!({"steered_by": "ai.agent"});
+        self.set_rule(agents, "allow").await;
+    }
+
+    /// The owner approves.
+    pub async fn approve(&self, question: ApprovalId) {
+        self.world.approve(question, self.form.owner).await;
+    }
+
+    /// The owner denies.
+    pub async fn deny(&self, question: ApprovalId) {
+        self.world.deny(question, self.form.owner).await;
     }
 
     /// Asserts why the run has failed.
@@ -132,10 +201,6 @@ impl Scene {
 
     /// Sets the workspace's policy; its version.
     pub async fn set_policy(&self, policy: Value) -> i32 {
-        assert_eq!(crate::problems_of_policy(&policy), [""; 0]);
-        let operator = self.world.operator().await;
-        let policy = policy.to_string();
-        let setting = operator.set_policy(self.form.workspace, &policy);
-        setting.await.unwrap().version
+        self.world.set_policy(self.form.workspace, policy).await
     }
 }

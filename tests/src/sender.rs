@@ -7,6 +7,7 @@ use letterbox_common::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::JoinHandle,
 };
 
 use crate::marks::{assert_unmarked, mark};
@@ -99,6 +100,12 @@ impl Answer {
         assert_eq!((self.status, &*self.body), (200, accepted), "{self:?}");
     }
 
+    /// Asserts that it refuses, with this status and code.
+    #[track_caller]
+    pub fn assert_refused(&self, status: u16, code: &str) {
+        assert!(self.is_refused(status, code), "{self:?}");
+    }
+
     /// Whether it refuses, with this status and code.
     pub fn is_refused(&self, status: u16, code: &str) -> bool {
         self.status == status && self.code() == code
@@ -156,6 +163,12 @@ impl Webhook {
     /// Signs and posts.
     pub async fn send(&self, body: impl Into<Vec<u8>>) -> Answer {
         Answer::to(self.request(body)).await
+    }
+
+    /// Begins to sign and post.
+    pub fn begin(&self, body: impl Into<Vec<u8>>) -> JoinHandle<Answer> {
+        let (webhook, body) = (self.clone(), body.into());
+        tokio::spawn(async move { webhook.send(body).await })
     }
 
     /// Sends until it is accepted; returns that answer.

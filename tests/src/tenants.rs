@@ -5,7 +5,7 @@ use letterbox_common::{
     sealing::{KeyRing, Secret},
     states::MemberRole,
 };
-use letterbox_operator::{AccountRow, Move, NewAccount, NewGrant, WebhookSettings};
+use letterbox_operator::{AccountRow, Move, NewAccount, NewGrant, NewWebhook, WebhookSettings};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -42,20 +42,38 @@ impl World {
         setting.await.unwrap();
     }
 
+    /// Gives a form's owner another role.
+    pub async fn set_owner_role(&self, form: &Form, role: MemberRole) {
+        self.set_role(form.workspace, form.owner, role).await;
+    }
+
     /// A webhook in a workspace of its own, on `gateway`.
     pub async fn webhook(&self, gateway: &Process) -> Webhook {
         let workspace = self.workspace("Test").await;
         self.webhook_in(gateway, workspace).await
     }
 
+    /// A webhook that no gateway has seen yet.
+    pub async fn create_webhook(&self, workspace: WorkspaceId, name: &str) -> NewWebhook {
+        let keys: KeyRing = self.webhook_keys.parse().unwrap();
+        let (operator, settings) = (self.operator().await, WebhookSettings::of(name));
+        let creating = operator.create_webhook(&keys, workspace, &settings, None);
+        creating.await.unwrap()
+    }
+
     /// A webhook in a workspace that exists.
     pub async fn webhook_in(&self, gateway: &Process, workspace: WorkspaceId) -> Webhook {
-        let keys: KeyRing = self.webhook_keys.parse().unwrap();
-        let operator = self.operator().await;
-        let created = operator
-            .create_webhook(&keys, workspace, &WebhookSettings::of("tool"), None)
-            .await
-            .unwrap();
+        self.named_webhook(gateway, workspace, "tool").await
+    }
+
+    /// The same, under a name of its own.
+    pub async fn named_webhook(
+        &self,
+        gateway: &Process,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Webhook {
+        let created = self.create_webhook(workspace, name).await;
         let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
         Webhook::new(&gateway.public_url(), created.address, secret)
     }
@@ -115,6 +133,17 @@ impl World {
         let definition = definition_with(actions);
         self.form_of(gateway, of.workspace, of.owner, &definition)
             .await
+    }
+
+    pub async fn set_allowance(&self, workspace: WorkspaceId, runs: Option<u32>) {
+        let operator = self.operator().await;
+        operator.set_allowance(workspace, runs).await.unwrap();
+    }
+
+    /// Deploys a workflow once more, by which its link ends.
+    pub async fn redeploy(&self, workflow: WorkflowId) {
+        let operator = self.operator().await;
+        operator.deploy(workflow, None).await.unwrap();
     }
 
     pub async fn move_workflow(&self, workflow: WorkflowId, to: Move) {

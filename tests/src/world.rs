@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::{
-    Process, Servers, http_client,
+    Process, Proxy, Servers, http_client,
     marks::{mark, mark_password},
 };
 
@@ -25,7 +25,7 @@ const WEBHOOK_KEYS: &str = "test:000102030405060708090a0b0c0d0e0f101112131415161
 const ACCOUNT_KEYS: &str = "test:1f1e1d1c1b1a191817161514131211100f0e0d0c0b0a09080706050403020100";
 /// From where people sign in.
 const ADDRESS: &str = "192.0.2.7";
-const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Everything that one test needs.
 pub struct World {
@@ -88,6 +88,15 @@ impl World {
         let world = Self::new().await;
         let gateway = world.gateway().await;
         (world, gateway)
+    }
+
+    /// A world with a gateway that reaches the broker through a proxy.
+    pub async fn with_broker_proxy(settings: &[(&str, &str)]) -> (Self, Proxy, Process) {
+        let world = Self::new().await;
+        let broker = Proxy::before(&world.amqp_url).await;
+        let through = [("AMQP_URL", broker.url.as_str())];
+        let gateway = world.gateway_with(&[settings, &through].concat()).await;
+        (world, broker, gateway)
     }
 
     /// A world with a gateway and a worker that are ready.
@@ -213,41 +222,6 @@ impl World {
         (url.into(), login)
     }
 
-    /// Waits until a state of runs is reached by so many.
-    pub async fn await_state(&self, state: &str, expected: i64) {
-        let counted = format!("SELECT count(*) FROM runs WHERE state = '{state}'");
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while self.count(&counted).await != expected {
-            if tokio::time::Instant::now() > deadline {
-                let runs = "SELECT coalesce(string_agg(concat_ws(' ', r.state, r.failure, 'turn',
-                        a.turn, a.state, a.due_at - now()), '; '), '')
-                    FROM runs r LEFT JOIN active_runs a USING (run_id)";
-                let runs: String = self.database.query_one(runs, &[]).await.unwrap().get(0);
-                panic!("waited in vain for {expected} runs {state}: {runs}");
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
-    /// Lets a minute pass for the rate limits, as far as the database knows of it.
-    pub async fn forget_hits(&self) {
-        self.change("UPDATE rate_limits SET hits = '{}'").await;
-    }
-
-    /// How many runs there are.
-    pub async fn runs(&self) -> i64 {
-        self.count("SELECT count(*) FROM runs").await
-    }
-
-    /// Waits until there are this many runs, and no more.
-    pub async fn await_runs(&self, expected: i64) {
-        eventually("all runs are recorded", async || {
-            self.runs().await >= expected
-        })
-        .await;
-        assert_eq!(self.runs().await, expected);
-    }
-
     /// A gateway that is ready.
     pub async fn gateway(&self) -> Process {
         self.gateway_with(&[]).await
@@ -293,43 +267,6 @@ impl World {
         ];
         all.extend(settings);
         Process::start(program, &all)
-    }
-
-    /// How many signals there are.
-    pub async fn signals(&self) -> i64 {
-        self.count("SELECT count(*) FROM signals").await
-    }
-
-    /// What a counting query counts.
-    pub async fn count(&self, query: &str) -> i64 {
-        self.database.query_one(query, &[]).await.unwrap().get(0)
-    }
-
-    /// Asserts what a counting query counts.
-    pub async fn assert_count(&self, query: &str, expected: i64) {
-        assert_eq!(self.count(query).await, expected, "{query}");
-    }
-
-    /// Waits until a counting query counts so many.
-    pub async fn await_count(&self, what: &str, query: &str, expected: i64) {
-        eventually(what, async || self.count(query).await == expected).await;
-    }
-
-    /// Changes the database, as its owner.
-    pub async fn change(&self, orders: &str) {
-        let changing = self.database.batch_execute(orders);
-        changing
-            .await
-            .unwrap_or_else(|error| panic!("{orders}: {error:?}"));
-    }
-
-    /// Waits until there are this many signals, and no more.
-    pub async fn await_signals(&self, expected: i64) {
-        eventually("all signals are stored", async || {
-            self.signals().await >= expected
-        })
-        .await;
-        assert_eq!(self.signals().await, expected);
     }
 }
 

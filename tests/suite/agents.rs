@@ -88,25 +88,15 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     );
     let states: Vec<_> = run.actions.iter().map(|one| one.state).collect();
     let done = ActionState::Succeeded;
-    let expected = [
-        done,
-        done,
-        done,
-        done,
-        done,
-        ActionState::Denied,
-        done,
-        done,
-    ];
+    let mut expected = [done; 8];
+    expected[5] = ActionState::Denied;
     assert_eq!(states, expected);
     for call in [2, 4, 5] {
         let call = &run.actions[call];
         assert_eq!(call.action_type, "http.request");
         let all = [Untrusted::Data, Untrusted::Account, Untrusted::Control];
-        assert_eq!(
-            (&call.untrusted[..], &call.steered_by[..]),
-            (&all[..], &[Steering::AiAgent][..])
-        );
+        assert_eq!(&call.untrusted[..], &all[..]);
+        assert_eq!(&call.steered_by[..], &[Steering::AiAgent][..]);
     }
     // The first question is the definition's; the later ones hold what the model has found.
     let questions = [1, 3, 6].map(|question| &run.actions[question].steered_by[..]);
@@ -146,19 +136,19 @@ async fn a_refusal_by_the_policy_is_a_result() {
     let peer = Peer::start(scripted(same_note_again, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
     scene
-        .set_policy(json!({"rules": [
-            {"when": {"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"},
-             "decision": "deny"}], "default": "allow"}))
+        .set_rule(
+            json!({"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"}),
+            "deny",
+        )
         .await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("succeeded", 1).await;
     assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
     let run = scene.the_run().await;
     let denied = &run.actions[4];
-    assert_eq!(
-        (denied.state, denied.decision_rule, denied.error.as_deref()),
-        (ActionState::Denied, Some(1), Some("denied by the policy"))
-    );
+    assert_eq!(denied.state, ActionState::Denied);
+    assert_eq!(denied.decision_rule, Some(1));
+    assert_eq!(denied.error.as_deref(), Some("denied by the policy"));
     let again = run.actions[6].error.as_deref();
     assert_eq!(again, Some("note: it was denied before"));
 }
@@ -198,8 +188,8 @@ async fn an_agent_has_thirty_days() {
     let long_ago = "
         UPDATE run_actions SET started_at = started_at - interval '31 days'
         WHERE action_id = 'agent'";
-    scene.world.database.execute(long_ago, &[]).await.unwrap();
-    scene.world.approve(approval, scene.form.owner).await;
+    scene.world.change(long_ago).await;
+    scene.approve(approval).await;
     scene.world.await_state("failed", 1).await;
     let failure = scene.the_run().await.row.failure;
     let reason = "agent: it has taken more than 30 days";
@@ -305,10 +295,7 @@ async fn an_agent_outlives_its_workers() {
         };
         let peer = Peer::start(script).await;
         let mut scene = Scene::new(&peer, json!([agent()])).await;
-        scene
-            .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
-                                          "decision": "allow"}], "default": "allow"}))
-            .await;
+        scene.allow_agents().await;
         scene.form.assert_accepts("k").await;
         peer.await_received(fatal + 1).await;
         scene.worker.kill().await;
@@ -345,16 +332,13 @@ async fn answers_are_sealed_and_dropped() {
     let sealed = "SELECT count(*) FROM run_actions WHERE answer_sealed IS NOT NULL";
     world.assert_count(sealed, 3).await; // two answers of the model, and one of a tool
     let dump = "SELECT string_agg(a::text, ' ') FROM run_actions a";
-    let dump: String = world.database.query_one(dump, &[]).await.unwrap().get(0);
+    let dump: String = world.value(dump).await;
     let hex: String = b"canary of an account"
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
     assert!(!dump.contains("canary of an account") && !dump.contains(&hex));
-    scene
-        .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
-                                      "decision": "allow"}], "default": "allow"}))
-        .await;
+    scene.allow_agents().await;
     world.change(EXPIRE).await;
     world.await_state("succeeded", 1).await;
     world.assert_count(sealed, 0).await;
@@ -375,10 +359,7 @@ async fn a_failed_agent_is_retried_where_it_failed() {
     };
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
-    scene
-        .set_policy(json!({"rules": [{"when": {"steered_by": "ai.agent"},
-                                      "decision": "allow"}], "default": "allow"}))
-        .await;
+    scene.allow_agents().await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("failed", 1).await;
     let run = scene.the_run().await;
@@ -393,13 +374,12 @@ async fn a_failed_agent_is_retried_where_it_failed() {
 /// Agents of two runs do not mix.
 #[tokio::test]
 async fn agents_of_different_runs_keep_their_own_conversations() {
-    let world = World::new().await;
     let model = |results: usize| match results {
         0 => model_answer("", &[find("Ada"), find("Bob")]),
         _ => model_answer("Found.", &[]),
     };
     let peer = Peer::start(scripted(model, "an answer")).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let form = world
         .acting_form(&gateway, &peer.url, json!([agent()]))
         .await;

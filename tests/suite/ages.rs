@@ -20,15 +20,10 @@ async fn an_entry_that_cannot_be_stored_is_the_oldest() {
     eventually("it is old", async || worker.metric(oldest).await > 4.0).await;
     lock.rollback().await.unwrap();
     world.await_signals(1).await;
-    eventually("nothing is old", async || {
-        worker.metric(oldest).await == 0.0
-    })
-    .await;
+    worker.await_metric(oldest, 0.0).await;
     for process in [&gateway, &worker] {
-        assert_eq!(
-            process.metric("letterbox_database_connections_max").await,
-            8.0
-        );
+        let most = process.metric("letterbox_database_connections_max");
+        assert_eq!(most.await, 8.0);
         assert!(process.metric("letterbox_broker_connected").await >= 1.0);
     }
     let counted = "letterbox_intake_total{kind=\"deliveries\",outcome=\"first\"}";
@@ -43,10 +38,8 @@ async fn an_entry_that_cannot_be_stored_is_the_oldest() {
 async fn one_worker_tells_what_waits() {
     let world = World::new().await;
     a_run_is_late(&world).await;
-    let mut workers = [
-        world.worker_with(&ONE_AT_A_TIME).await,
-        world.worker_with(&ONE_AT_A_TIME).await,
-    ];
+    let worker = async || world.worker_with(&ONE_AT_A_TIME).await;
+    let mut workers = [worker().await, worker().await];
     let age = async |worker: &Process| worker.metric("letterbox_oldest_due_run_seconds").await;
     let mut leads = 0;
     eventually("one tells", async || {
@@ -69,8 +62,7 @@ async fn runs_go_on_without_the_broker() {
     let (world, gateway) = World::with_gateway().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
-    let actions = json!([post("send")]);
-    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let form = world.sending_form(&gateway, &peer).await;
     world.order(format!("workspace hold {}", form.workspace));
     form.assert_accepts("a").await;
     world.await_state("queued", 1).await;
@@ -99,16 +91,14 @@ async fn due_runs_and_questions_have_an_age() {
     world.order(format!("workspace hold {workspace}"));
     eventually("held is not late", async || age().await == 0.0).await;
 
-    let policy = json!({"rules": [], "default": "approve"}).to_string();
-    let operator = world.operator().await;
-    operator.set_policy(workspace, &policy).await.unwrap();
+    world.decide(workspace, "approve").await;
     world.order(format!("workspace release {workspace}"));
     let due_now = "UPDATE active_runs SET state = 'scheduled', due_at = now()
         WHERE state = 'taken'";
-    world.database.execute(due_now, &[]).await.unwrap();
+    world.change(due_now).await;
     world.await_state("waiting_approval", 2).await;
     let long_ago = "UPDATE approvals SET created_at = now() - interval '2 days'";
-    world.database.execute(long_ago, &[]).await.unwrap();
+    world.change(long_ago).await;
     let age = async || worker.metric("letterbox_oldest_approval_seconds").await;
     eventually("it is old", async || age().await > 172_000.0).await;
     assert_eq!(worker.metric("letterbox_pending_approvals").await, 2.0);
@@ -138,8 +128,7 @@ async fn a_run_is_late(world: &World) -> WorkspaceId {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let gateway = world.gateway().await;
     let mut worker = world.worker().await;
-    let actions = json!([post("send")]);
-    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let form = world.sending_form(&gateway, &peer).await;
     world.order(format!("workspace hold {}", form.workspace));
     form.assert_accepts("a").await;
     form.assert_accepts("b").await;
@@ -155,7 +144,7 @@ async fn a_run_is_late(world: &World) -> WorkspaceId {
                ARRAY[workspace_id], ARRAY[run_id]
         FROM active_runs WHERE state = 'taken'";
     for change in [long_ago, in_flight, its_worker] {
-        world.database.execute(change, &[]).await.unwrap();
+        world.change(change).await;
     }
     world.order(format!("workspace release {}", form.workspace));
     form.workspace
@@ -182,12 +171,8 @@ async fn who_reported_in_the_future_is_not_alive() {
     assert!(gateways.starts_with("1 alive"), "{gateways}");
     assert_eq!(seen["parts"][2]["detail"], "none is alive: runs wait");
     let worker = world.worker().await;
-    let waiting = async || {
-        worker
-            .metric("letterbox_waiting_runs{state=\"ready\"}")
-            .await
-    };
-    eventually("it reports what waits", async || waiting().await == 1.0).await;
+    let waiting = "letterbox_waiting_runs{state=\"ready\"}";
+    worker.await_metric(waiting, 1.0).await;
     eventually("it is the only one", async || {
         status(&world).1["parts"][2]["detail"] == "1 alive, 64 places"
     })

@@ -53,11 +53,11 @@ fn the_dashboard_asks_for_what_there_is() {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels
         .iter()
-        .filter_map(|panel| panel["targets"].as_array())
-        .flatten();
-    let queries: Vec<&str> = targets
-        .map(|target| target["expr"].as_str().unwrap())
-        .collect();
+        .filter_map(|panel| panel["targets"].as_array());
+    let queries = targets
+        .flatten()
+        .map(|target| target["expr"].as_str().unwrap());
+    let queries: Vec<&str> = queries.collect();
     assert!(metrics_in(&queries.join("\n")).len() > 25, "{queries:?}");
     let rules = queries.iter().enumerate().map(|(number, query)| {
         let query = query.replace("$__rate_interval", "1m");
@@ -71,14 +71,12 @@ fn the_dashboard_asks_for_what_there_is() {
 
 #[test]
 fn every_alert_is_explained_and_tried() {
-    let (rules, tried, explained) = (
-        read("deploy/prometheus/letterbox.rules.yml"),
-        read("deploy/prometheus/letterbox.rules.test.yml"),
-        read("deploy/README.md"),
-    );
-    let alerts: Vec<_> = rules
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+    let rules = read("deploy/prometheus/letterbox.rules.yml");
+    let tried = read("deploy/prometheus/letterbox.rules.test.yml");
+    let explained = read("deploy/README.md");
+    let alerts = rules.lines().map(str::trim);
+    let alerts: Vec<_> = alerts
+        .filter_map(|line| line.strip_prefix("- alert: "))
         .collect();
     assert!(alerts.len() > 10, "{alerts:?}");
     for alert in &alerts {
@@ -87,8 +85,6 @@ fn every_alert_is_explained_and_tried() {
         assert!(rules.contains(&link), "{alert}: {link}");
         assert!(tried.contains(alert), "{alert} is not tried");
     }
-    let explanations = explained
-        .lines()
-        .filter(|line| line.starts_with("### Letterbox"));
+    let explanations = explained.matches("\n### Letterbox");
     assert_eq!(explanations.count(), alerts.len());
 }

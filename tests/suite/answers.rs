@@ -71,22 +71,16 @@ async fn what_an_account_was_told_it_may_tell() {
 #[tokio::test]
 async fn a_policy_speaks_of_answers() {
     let peer = Peer::start(script).await;
-    let scene = Scene::new(&peer, lookup("/all")).await;
-    let rule = json!({"when": {"untrusted": "account"}, "decision": "approve"});
-    scene
-        .set_policy(json!({"rules": [rule], "default": "allow"}))
-        .await;
+    let mut scene = Scene::new(&peer, lookup("/all")).await;
+    let when = json!({"untrusted": "account"});
+    scene.set_rule(when, "approve").await;
     scene.form.assert_accepts("k").await;
     let approval = scene.the_approval().await;
     assert_eq!(approval.action_id, "tell");
     scene.world.assert_count(SEALED, 1).await; // kept while the run may need it
-    let mut worker = scene.worker;
-    worker.kill().await;
+    scene.worker.kill().await;
     let _heir = scene.world.worker().await;
-    scene
-        .world
-        .approve(approval.approval_id, scene.form.owner)
-        .await;
+    scene.approve(approval.approval_id).await;
     scene.world.await_state("succeeded", 1).await;
     assert_eq!(peer.received()[1].target, "/tell/7");
 }

@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use lapin::{
     BasicProperties,
-    options::QueueDeclareOptions,
     types::{AMQPValue, FieldTable},
 };
-use letterbox_broker::{
-    BrokerTarget, Message, PublishError, publisher, supervise, topology::EXCHANGE,
-};
-use letterbox_common::process::readiness::Readiness;
+use letterbox_broker::{Message, PublishError, publisher, topology::EXCHANGE};
 use letterbox_tests::{PrivateBroker, World, eventually};
 use tokio_util::sync::CancellationToken;
+
+use crate::broker_sessions::supervised;
 
 const CALLERS: usize = 64;
 const EACH: usize = 100;
@@ -26,42 +24,25 @@ async fn every_caller_gets_the_confirm_of_its_own_message() {
     let channel = connection.create_channel().await.unwrap();
     let mut always_full = FieldTable::default();
     always_full.insert("x-max-length".into(), AMQPValue::LongInt(0));
-    always_full.insert(
-        "x-overflow".into(),
-        AMQPValue::LongString("reject-publish".into()),
-    );
-    channel
-        .queue_declare("full".into(), QueueDeclareOptions::default(), always_full)
-        .await
-        .unwrap();
-    channel
-        .queue_declare(
-            "open".into(),
-            QueueDeclareOptions::default(),
-            FieldTable::default(),
-        )
-        .await
-        .unwrap();
+    let overflow = AMQPValue::LongString("reject-publish".into());
+    always_full.insert("x-overflow".into(), overflow);
+    for (queue, arguments) in [("full", always_full), ("open", FieldTable::default())] {
+        let declaring = channel.queue_declare(queue.into(), Default::default(), arguments);
+        declaring.await.unwrap();
+    }
 
     let (publisher, session) = publisher(4, Duration::from_secs(30));
-    let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-    let (target, part, stopping): (BrokerTarget, _, _) = (
-        world.amqp_url.parse().unwrap(),
-        readiness.component("broker"),
-        stop.clone(),
-    );
-    let supervised =
-        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    let stop = CancellationToken::new();
+    let (readiness, supervised) = supervised(&world.amqp_url, session, &stop);
     eventually("connected", async || readiness.waiting().is_empty()).await;
 
     let callers = (0..CALLERS).map(|caller| {
         let publisher = publisher.clone();
         tokio::spawn(async move {
             for n in 0..EACH {
-                let queue = if (caller + n) % 2 == 0 {
-                    "open"
-                } else {
-                    "full"
+                let (queue, expected) = match (caller + n) % 2 {
+                    0 => ("open", Ok(())),
+                    _ => ("full", Err(PublishError::Refused)),
                 };
                 let message = Message {
                     exchange: "",
@@ -69,16 +50,8 @@ async fn every_caller_gets_the_confirm_of_its_own_message() {
                     properties: BasicProperties::default(),
                     body: "x".into(),
                 };
-                let expected = if queue == "open" {
-                    Ok(())
-                } else {
-                    Err(PublishError::Refused)
-                };
-                assert_eq!(
-                    publisher.publish(message).await,
-                    expected,
-                    "caller {caller}, message {n}"
-                );
+                let told = publisher.publish(message).await;
+                assert_eq!(told, expected, "caller {caller}, message {n}");
             }
         })
     });
@@ -97,11 +70,8 @@ async fn every_caller_gets_the_confirm_of_its_own_message() {
 async fn a_silent_queue_stops_no_other() {
     let broker = PrivateBroker::start("");
     let (publisher, session) = publisher(1, Duration::from_secs(2));
-    let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-    let target: BrokerTarget = broker.url().parse().unwrap();
-    let (part, stopping) = (readiness.component("broker"), stop.clone());
-    let supervised =
-        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    let stop = CancellationToken::new();
+    let (readiness, supervised) = supervised(&broker.url(), session, &stop);
     eventually("connected", async || readiness.waiting().is_empty()).await;
     let to = |key: &str| {
         publisher.publish(Message {
@@ -119,23 +89,17 @@ async fn a_silent_queue_stops_no_other() {
     broker.ctl(&["eval", &format!("sys:suspend({process}).")]);
     let limit = r#"{"max-length": 1, "overflow": "reject-publish"}"#;
     broker.ctl(&["set_policy", "test", "forms", limit]);
-    eventually(
-        "a refusal, on a channel that would be replaced",
-        async || {
-            let (silent, refused) = tokio::join!(to("webhooks"), to("forms"));
-            assert_eq!(silent, Err(PublishError::TimedOut));
-            refused == Err(PublishError::Refused) && opened.elapsed() > Duration::from_secs(6)
-        },
-    )
+    // On a channel that would be replaced.
+    eventually("a refusal", async || {
+        let (silent, refused) = tokio::join!(to("webhooks"), to("forms"));
+        assert_eq!(silent, Err(PublishError::TimedOut));
+        refused == Err(PublishError::Refused) && opened.elapsed() > Duration::from_secs(6)
+    })
     .await;
     broker.ctl(&["clear_policy", "test"]);
     eventually("there is room", async || {
         let accepted = to("forms").await;
-        assert_ne!(
-            accepted,
-            Err(PublishError::TimedOut),
-            "held up by the silent one"
-        );
+        assert_ne!(accepted, Err(PublishError::TimedOut)); // not held up by the silent one
         accepted == Ok(())
     })
     .await;

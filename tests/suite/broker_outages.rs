@@ -1,7 +1,7 @@
 //! RabbitMQ away, blocked, crashed, or tampered with.
 
 use futures_util::future::join_all;
-use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
+use lapin::options::QueueDeclareOptions;
 use letterbox_tests::{Answer, PrivateBroker, Proxy, Scene, World, eventually};
 
 const SPILLED: &str = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
@@ -10,11 +10,9 @@ const SPILLED: &str = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT
 /// and everything is processed once when the broker is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn senders_do_not_notice_alarms_and_crashes() {
-    let world = World::new().await;
     let broker = PrivateBroker::start("");
-    let url = broker.url();
-    let gateway = world.gateway_with(&[("AMQP_URL", &url)]).await;
-    let worker = world.worker_with(&[("AMQP_URL", &url)]).await;
+    let world = World::new().await.with_broker(broker.url()).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
     let (webhook, form) = (world.webhook(&gateway).await, world.form(&gateway).await);
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let senders: Vec<_> = (0..8)
@@ -68,15 +66,11 @@ async fn senders_do_not_notice_alarms_and_crashes() {
 /// is refused. What waited is published although the gateway is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let mut gateway = world
-        .gateway_with(&[
-            ("AMQP_URL", &broker.url),
-            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1000"),
-            ("LETTERBOX_SPILL_MESSAGES", "20"),
-        ])
-        .await;
+    let (world, broker, mut gateway) = World::with_broker_proxy(&[
+        ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "1000"),
+        ("LETTERBOX_SPILL_MESSAGES", "20"),
+    ])
+    .await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("\"before\"").await.is_first());
     broker.stall();
@@ -86,10 +80,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     }
     // Each of them alone would have taken a second.
     let refused = webhook.send("\"too much\"").await;
-    assert!(
-        refused.is_refused(503, "temporarily_unavailable"),
-        "{refused:?}"
-    );
+    refused.assert_refused(503, "temporarily_unavailable");
     assert!(webhook.send("3").await.is_duplicate());
     for _ in 0..3 {
         let other = world.webhook(&gateway).await;
@@ -100,10 +91,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     }
     let last = world.webhook(&gateway).await;
     let refused = last.send("\"too much\"").await;
-    assert!(
-        refused.is_refused(503, "temporarily_unavailable"),
-        "{refused:?}"
-    );
+    refused.assert_refused(503, "temporarily_unavailable");
     assert!(gateway.metric(timed_out).await < 10.0);
     eventually("not ready", async || {
         let answer = gateway.admin("/readyz").await;
@@ -118,8 +106,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     gateway.kill().await;
 
     let (other, _worker) = (world.gateway().await, world.worker().await);
-    let freed = "UPDATE open_batches SET lease_until = clock_timestamp()";
-    world.database.execute(freed, &[]).await.unwrap();
+    world.end_leases().await;
     world.await_signals(21).await;
     assert!(webhook.at(&other).send("3").await.is_duplicate());
     assert!(webhook.at(&other).send("\"too much\"").await.is_first());
@@ -134,18 +121,11 @@ async fn a_deleted_queue_loses_nothing() {
     let webhook = world.webhook(&gateway).await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
-    channel
-        .queue_delete(
-            "letterbox.v1.webhooks".into(),
-            QueueDeleteOptions::default(),
-        )
-        .await
-        .unwrap();
+    let deleting = channel.queue_delete("letterbox.v1.webhooks".into(), Default::default());
+    deleting.await.unwrap();
     for n in 0..10 {
-        assert_eq!(
-            webhook.send_until_accepted(&n.to_string()).await.status,
-            202
-        );
+        let answer = webhook.send_until_accepted(&n.to_string()).await;
+        assert_eq!(answer.status, 202);
     }
     world.await_signals(10).await;
     worker.await_ready().await;
@@ -161,23 +141,6 @@ async fn a_deleted_queue_loses_nothing() {
             .is_ok()
     })
     .await;
-}
-
-/// A binding is gone, nothing else: messages go the other way and are processed.
-#[tokio::test]
-async fn unroutable_messages_are_processed() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
-    let channel = world.broker().await.create_channel().await.unwrap();
-    let unbind = channel.queue_unbind(
-        "letterbox.v1.webhooks".into(),
-        "letterbox.v1".into(),
-        "webhooks".into(),
-        Default::default(),
-    );
-    unbind.await.unwrap();
-    assert!(webhook.send("1").await.is_first());
-    world.await_signals(1).await;
 }
 
 /// A queue stands there with other arguments: said clearly, the queue untouched, the others
@@ -220,18 +183,12 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
 /// and nothing is lost meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_unbound_or_deleted_comes_back() {
-    let peer = letterbox_tests::Peer::start(|_, _| letterbox_tests::Reply::Status(200)).await;
-    let actions = serde_json::json!([letterbox_tests::post("send")]);
-    let scene = Scene::new(&peer, actions).await;
+    let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
     let channel = world.broker().await.create_channel().await.unwrap();
-    let (queue, exchange) = ("letterbox.v1.forms", "letterbox.v1");
-    let unbinding = channel.queue_unbind(
-        queue.into(),
-        exchange.into(),
-        "forms".into(),
-        Default::default(),
-    );
+    let (queue, exchange, key) = ("letterbox.v1.forms", "letterbox.v1", "forms");
+    let none = Default::default();
+    let unbinding = channel.queue_unbind(queue.into(), exchange.into(), key.into(), none);
     unbinding.await.unwrap();
     form.assert_accepts("1").await;
     world.await_state("succeeded", 1).await;
@@ -246,21 +203,12 @@ async fn what_is_unbound_or_deleted_comes_back() {
 #[tokio::test]
 async fn connections_are_named_after_their_process() {
     let (world, _gateway, _worker) = World::with_both().await;
-    let vhost = world.amqp_url.rsplit('/').next().unwrap().to_owned();
-    let url = format!(
-        "{}api/vhosts/{vhost}/connections",
-        letterbox_tests::Servers::shared().dashboard_url
-    );
-    let mut text = String::new();
+    let vhost = world.amqp_url.rsplit('/').next().unwrap();
+    let dashboard = &letterbox_tests::Servers::shared().dashboard_url;
+    let url = format!("{dashboard}api/vhosts/{vhost}/connections");
     eventually("the dashboard lists them", async || {
-        text = letterbox_tests::http_client()
-            .get(&url)
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap();
+        let listed = letterbox_tests::http_client().get(&url).send().await;
+        let text = listed.unwrap().text().await.unwrap();
         text.contains("letterbox-gateway@") && text.matches("letterbox-worker@").count() >= 2
     })
     .await;
@@ -320,11 +268,9 @@ async fn a_gateway_stops_in_order_although_the_broker_is_silent() {
 /// through all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_queue_holds_up_no_spilled_message_of_another() {
-    let world = World::new().await;
     let broker = PrivateBroker::start("");
-    let url = broker.url();
-    let gateway = world.gateway_with(&[("AMQP_URL", &url)]).await;
-    let worker = world.worker_with(&[("AMQP_URL", &url)]).await;
+    let world = World::new().await.with_broker(broker.url()).await;
+    let (gateway, worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("\"before\"").await.is_first());
     world.await_signals(1).await;

@@ -15,6 +15,7 @@ use letterbox_broker::{
 };
 use letterbox_common::process::readiness::{Component, Readiness};
 use letterbox_tests::{Proxy, World, eventually};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Counts the sessions: begun, and under way.
@@ -40,11 +41,7 @@ impl Session for Counted {
         component: &Component,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        assert_eq!(
-            self.under_way.fetch_add(1, SeqCst),
-            0,
-            "another is under way"
-        );
+        assert_eq!(self.under_way.fetch_add(1, SeqCst), 0); // no other is under way
         let _under_way = UnderWay(self.under_way.clone());
         self.begun.fetch_add(1, SeqCst);
         component.ready();
@@ -55,16 +52,25 @@ impl Session for Counted {
     fn blocked(&self, _: &Component, _: Option<String>) {}
 }
 
+/// Supervises a connection until it is told to stop.
+pub fn supervised<S: Session + Send + Sync + 'static>(
+    url: &str,
+    session: S,
+    stop: &CancellationToken,
+) -> (Readiness, JoinHandle<()>) {
+    let target: BrokerTarget = url.parse().unwrap();
+    let readiness = Readiness::default();
+    let (part, stopping) = (readiness.component("broker"), stop.clone());
+    let supervising = async move { supervise(target, "test", part, session, stopping).await };
+    (readiness, tokio::spawn(supervising))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_one_session_at_a_time_and_none_after_the_stop() {
     let world = World::new().await;
     let proxy = Proxy::before(&world.amqp_url).await;
     let (counted, stop) = (Counted::default(), CancellationToken::new());
-    let target: BrokerTarget = proxy.url.parse().unwrap();
-    let readiness = Readiness::default();
-    let (part, session, stopping) = (readiness.component("broker"), counted.clone(), stop.clone());
-    let supervised =
-        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    let (_readiness, supervised) = supervised(&proxy.url, counted.clone(), &stop);
     for number in 1..=4 {
         eventually("a session begins", async || {
             counted.begun.load(SeqCst) == number && counted.under_way.load(SeqCst) == 1
@@ -89,11 +95,8 @@ async fn who_publishes_waits_for_no_deadline_of_a_broken_connection() {
     let proxy = Proxy::before(&world.amqp_url).await;
     let hour = Duration::from_secs(3_600);
     let (publisher, session) = publisher(1, hour);
-    let (readiness, stop) = (Readiness::default(), CancellationToken::new());
-    let target: BrokerTarget = proxy.url.parse().unwrap();
-    let (part, stopping) = (readiness.component("broker"), stop.clone());
-    let supervised =
-        tokio::spawn(async move { supervise(target, "test", part, session, stopping).await });
+    let stop = CancellationToken::new();
+    let (_readiness, supervised) = supervised(&proxy.url, session, &stop);
     eventually("connected", async || publisher.is_open()).await;
     let publish = || {
         let publisher = publisher.clone();
@@ -125,9 +128,7 @@ async fn who_publishes_waits_for_no_deadline_of_a_broken_connection() {
 /// arrives: what it has claimed is confirmed then, and left open for no worker to ask about.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orderly_stop_leaves_no_confirmed_batch_open() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let mut gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let (world, broker, mut gateway) = World::with_broker_proxy(&[]).await;
     let webhook = world.webhook(&gateway).await;
     broker.stall_to_client();
     let sending = (0..60).map(|number| {
@@ -137,7 +138,7 @@ async fn an_orderly_stop_leaves_no_confirmed_batch_open() {
     let sending: Vec<_> = sending.collect();
     // The first batches are published, and wait for their confirms; the others wait for them.
     eventually("all have come", async || {
-        let claimed = world.count("SELECT count(*) FROM webhook_deliveries").await;
+        let claimed = world.rows("webhook_deliveries").await;
         claimed > 0 && gateway.metric("letterbox_connections").await >= 60.0
     })
     .await;
@@ -153,12 +154,10 @@ async fn an_orderly_stop_leaves_no_confirmed_batch_open() {
         let answer = request.await.unwrap().unwrap();
         assert_eq!(answer.status(), 202, "{number}");
     }
-    world
-        .assert_count("SELECT count(*) FROM open_batches", 0)
-        .await;
+    world.assert_rows("open_batches", 0).await;
     let _worker = world.worker().await;
     // Of those who went away the last may not have been read.
-    let claimed = world.count("SELECT count(*) FROM webhook_deliveries").await;
+    let claimed = world.rows("webhook_deliveries").await;
     assert!(claimed >= 30, "{claimed}");
     world.await_signals(claimed).await;
 }

@@ -103,11 +103,9 @@ fn only_what_ends_has_the_operators_secrets() {
     assert_eq!(secrets(templates[0]), ["letterbox-operator"]);
     assert_eq!(templates[0]["spec"]["suspend"], true);
     let other = ["Pod", "StatefulSet", "DaemonSet", "ReplicaSet"];
-    assert!(
-        other
-            .iter()
-            .all(|kind| of_kind(&objects, kind).count() == 0)
-    );
+    for kind in other {
+        assert_eq!(of_kind(&objects, kind).count(), 0, "{kind}");
+    }
 }
 
 #[test]
@@ -120,20 +118,15 @@ fn secrets_are_files_and_not_in_the_environment() {
     under("valueFrom", &objects, &mut references);
     assert!(references.is_empty(), "{references:?}");
     under("env", &objects, &mut environments);
-    let variables: Vec<_> = environments
-        .into_iter()
-        .filter_map(Value::as_array)
-        .flatten()
-        .collect();
+    let variables = environments.into_iter().filter_map(Value::as_array);
+    let variables: Vec<_> = variables.flatten().collect();
     assert!(variables.len() > 10, "{variables:?}");
     let mut files = 0;
     for variable in variables {
         let name = variable["name"].as_str().unwrap();
         let value = variable["value"].as_str().unwrap();
-        let is_secret = ["DATABASE_URL", "AMQP_URL", "_KEYS"]
-            .iter()
-            .any(|word| name.contains(word));
-        if is_secret {
+        let secrets = ["DATABASE_URL", "AMQP_URL", "_KEYS"];
+        if secrets.iter().any(|word| name.contains(word)) {
             assert!(name.ends_with("_FILE"), "{name}");
             assert!(value.starts_with("/run/secrets/"), "{name}: {value}");
             files += 1;
@@ -170,31 +163,22 @@ fn wrong_values_are_refused_with_a_reason() {
             "worker": {"keda": {"enabled": true, "maxReplicas": workers}},
         })
     };
+    let (on, below) = (json!({"enabled": true}), "https://desk.example.com/path");
+    let database = json!({"DATABASE_URL": "postgres://u:p@h/d"});
+    let keys = json!({"LETTERBOX_ACCOUNT_KEYS": "a:b"});
     for (values, reason) in [
         (json!({"gateway": {"replica": 5}}), "replica"),
         (json!({"gateway": {"replicas": "2"}}), "replicas"),
         (json!({"commandLine": {"enabled": true}}), "commandLine"),
+        (json!({"settings": database}), "DATABASE_URL"),
         (
-            json!({"settings": {"DATABASE_URL": "postgres://u:p@h/d"}}),
-            "DATABASE_URL",
-        ),
-        (
-            json!({"worker": {"settings": {"LETTERBOX_ACCOUNT_KEYS": "a:b"}}}),
+            json!({"worker": {"settings": keys}}),
             "LETTERBOX_ACCOUNT_KEYS",
         ),
-        (
-            json!({"ingress": {"enabled": true}}),
-            "gateway.trustedProxies",
-        ),
-        (
-            json!({"podMonitor": {"enabled": true}}),
-            "networkPolicy.adminFrom",
-        ),
-        (json!({"desk": {"enabled": true}}), "desk.url"),
-        (
-            json!({"desk": {"enabled": true, "url": "https://desk.example.com/path"}}),
-            "desk",
-        ),
+        (json!({"ingress": on}), "gateway.trustedProxies"),
+        (json!({"podMonitor": on}), "networkPolicy.adminFrom"),
+        (json!({"desk": on}), "desk.url"),
+        (json!({"desk": {"enabled": true, "url": below}}), "desk"),
         (json!({"gateway": {"replicas": 20}}), "databaseConnections"),
         (scaled(6), "up to 99 connections"),
     ] {

@@ -18,7 +18,7 @@ use letterbox_common::{
     webhook::{DeliveryFault, Scheme},
 };
 use letterbox_database::{Role, Statement};
-use letterbox_tests::{World, eventually};
+use letterbox_tests::{World, assert_tells, eventually};
 use letterbox_workflow::{
     ApproveBy, Decision, Steering, Untrusted,
     actions::{Branch, KINDS},
@@ -55,11 +55,7 @@ pub fn declared_in(text: &str) -> Option<Vec<String>> {
 fn every_declared_statement_is_registered_once() {
     let registered: Vec<_> = statements().iter().map(|(_, one)| one.name).collect();
     let distinct: BTreeSet<_> = registered.iter().copied().collect();
-    assert_eq!(
-        registered.len(),
-        distinct.len(),
-        "two statements with one name"
-    );
+    assert_eq!(registered.len(), distinct.len()); // no two have one name
 
     let mut declared = BTreeSet::new();
     for (file, text) in SERVICES.into_iter().flat_map(files) {
@@ -72,10 +68,7 @@ fn every_declared_statement_is_registered_once() {
         .iter()
         .filter(|name| !distinct.contains(name.as_str()))
         .collect();
-    assert!(
-        missing.is_empty(),
-        "declared and not registered: {missing:?}"
-    );
+    assert!(missing.is_empty(), "not registered: {missing:?}");
     assert_eq!(declared.len(), distinct.len());
 }
 
@@ -149,10 +142,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         let check = checked.remove(&((*table).to_owned(), (*column).to_owned()));
         assert_eq!(check, Some(words), "{table}.{column}");
     }
-    assert!(
-        checked.is_empty(),
-        "columns of words that no enum has: {checked:?}"
-    );
+    assert!(checked.is_empty(), "no enum has these words: {checked:?}");
 }
 
 #[tokio::test]
@@ -161,8 +151,7 @@ async fn every_sealed_column_is_rotated() {
     let columns = "
         SELECT table_name || '.' || column_name FROM information_schema.columns
         WHERE table_schema = 'public' AND column_name LIKE '%\\_sealed' ORDER BY 1";
-    let rows = world.database.query(columns, &[]).await.unwrap();
-    let sealed: BTreeSet<String> = rows.iter().map(|row| row.get(0)).collect();
+    let sealed: BTreeSet<String> = world.column(columns).await.into_iter().collect();
     let known = SealedColumn::ALL.map(|one| format!("{}.{}", one.table(), one.name()));
     assert_eq!(sealed, known.into());
 }
@@ -201,40 +190,20 @@ fn every_metric_is_declared_in_a_registry_and_documented() {
         });
         if file.ends_with("metrics.rs") {
             for name in declared {
-                assert!(
-                    metrics.contains_key(name),
-                    "{file}: {name} is in no registry"
-                );
+                assert!(metrics.contains_key(name), "{file}: {name}");
             }
         }
     }
     let documentation = read("deploy/README.md");
     for metric in metrics.values() {
-        let labels = metric
-            .labels
-            .iter()
-            .map(|label| format!("`{label}`"))
-            .collect::<Vec<_>>();
-        let row = format!(
-            "| `{}` | {} | {} | {} |",
-            metric.name,
-            metric.kind.as_str(),
-            labels.join(", "),
-            metric.help.trim()
-        );
-        assert!(
-            documentation.contains(&row),
-            "deploy/README.md lacks the row\n{row}"
-        );
+        let labels = metric.labels.iter().map(|label| format!("`{label}`"));
+        let labels = labels.collect::<Vec<_>>().join(", ");
+        let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help.trim());
+        let row = format!("| `{name}` | {kind} | {labels} | {help} |");
+        assert!(documentation.contains(&row), "deploy/README.md: {row}");
     }
-    let rows = documentation
-        .lines()
-        .filter(|line| line.starts_with("| `letterbox_"));
-    assert_eq!(
-        rows.count(),
-        metrics.len(),
-        "a row for a metric that does not exist"
-    );
+    let rows = documentation.matches("\n| `letterbox_");
+    assert_eq!(rows.count(), metrics.len()); // no row for what is no metric
 }
 
 /// A metric that nothing records is a promise that is not kept.
@@ -273,24 +242,15 @@ async fn every_exported_metric_is_declared() {
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
             .collect();
-        assert!(
-            exported
-                .iter()
-                .any(|(name, _)| *name == "process_cpu_seconds_total")
-        );
+        assert_tells(&text, &["# TYPE process_cpu_seconds_total "]);
         let (_, own): (Vec<_>, Vec<_>) = exported
             .into_iter()
             .partition(|(name, _)| name.starts_with("process_"));
         assert!(!own.is_empty());
         for (name, kind) in own {
-            let metric = metrics
-                .get(name)
-                .unwrap_or_else(|| panic!("{name} is not declared"));
+            let metric = metrics.get(name).expect(name);
             assert_eq!(kind, metric.kind.as_str(), "{name}");
-            assert!(
-                text.contains(&format!("# HELP {name} {}", metric.help.trim())),
-                "{name}"
-            );
+            assert_tells(&text, &[&format!("# HELP {name} {}", metric.help.trim())]);
         }
         let mut linting = Command::new("promtool")
             .args(["check", "metrics"])
@@ -311,23 +271,12 @@ async fn every_exported_metric_is_declared() {
 #[test]
 fn every_kind_of_action_is_documented_and_executed_by_a_test() {
     let documentation = read("worker/README.md");
-    let tests: String = ["tests/src", "tests/suite"]
-        .into_iter()
-        .flat_map(files)
-        .map(|(_, text)| text)
-        .collect();
+    let tests = ["tests/src", "tests/suite"].into_iter().flat_map(files);
+    let tests: String = tests.map(|(_, text)| text).collect();
     for kind in &KINDS {
-        let row = format!("| `{}`", kind.name);
-        assert!(
-            documentation.contains(&row),
-            "worker/README.md has no row for {}",
-            kind.name
-        );
-        let definition = format!(r#""type": "{}""#, kind.name);
-        assert!(
-            tests.contains(&definition),
-            "no test defines an action {}",
-            kind.name
-        );
+        let (row, name) = (format!("| `{}`", kind.name), kind.name);
+        assert!(documentation.contains(&row), "worker/README.md: {name}");
+        let definition = format!(r#""type": "{name}""#);
+        assert!(tests.contains(&definition), "no test defines {name}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use letterbox_tests::{Process, World, eventually, raw};
+use letterbox_tests::{Process, World, assert_tells, eventually, raw};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
@@ -45,10 +45,8 @@ async fn a_sender_may_pause_between_requests_and_within_them() {
     }
     // The second request comes with the first, and in two parts.
     let (begun, rest) = REQUEST.split_at(20);
-    stream
-        .write_all(format!("{REQUEST}{begun}").as_bytes())
-        .await
-        .unwrap();
+    let both = format!("{REQUEST}{begun}");
+    stream.write_all(both.as_bytes()).await.unwrap();
     assert_eq!(answer(&mut stream).await.0, 200);
     tokio::time::sleep(QUIET).await;
     stream.write_all(rest.as_bytes()).await.unwrap();
@@ -79,8 +77,7 @@ async fn a_late_body_is_not_a_request() {
 /// once when a gateway stops.
 #[tokio::test]
 async fn a_stop_waits_for_nobody_who_says_nothing() {
-    let world = World::new().await;
-    let mut gateway = world.gateway().await;
+    let (_world, mut gateway) = World::with_gateway().await;
     let mut silent = Vec::new();
     for _ in 0..10 {
         silent.push(connect(&gateway).await);
@@ -144,8 +141,12 @@ async fn one_peer_does_not_take_all_places() {
 async fn an_answer_says_when_the_connection_ends() {
     let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
-    let path = webhook.url.split_once("/webhooks").unwrap().1.to_owned();
-    let path = format!("/webhooks{path}");
+    let path = format!("POST /webhooks/incoming/{}", webhook.address);
+    let (read, submit) = (
+        "GET /public/workflow-forms/forms",
+        "/public/workflow-forms/forms/submit",
+    );
+    let submit = format!("POST {submit}");
     let next = "GET /forms/form.js HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     for (head, body, status, ends) in [
         ("POST /nothing", "length: 5", "404", true),
@@ -157,34 +158,18 @@ async fn an_answer_says_when_the_connection_ends() {
         (path.as_str(), "length: 18446744073709551614", "413", true),
         (path.as_str(), "length: 18446744073709551616", "400", true),
         (path.as_str(), "length: 0", "401", false),
-        (
-            "POST /public/workflow-forms/forms/submit",
-            "length: 0",
-            "400",
-            false,
-        ),
-        (
-            "GET /public/workflow-forms/forms",
-            "length: 0",
-            "404",
-            false,
-        ),
+        (&submit, "length: 0", "400", false),
+        (read, "length: 0", "404", false),
         ("GET /nothing", "length: 0", "404", false),
     ] {
-        let head = match head.starts_with('/') {
-            true => format!("POST {head}"),
-            false => head.to_owned(),
-        };
         let request = format!("{head} HTTP/1.1\r\nhost: x\r\ncontent-{body}\r\n\r\n");
         let bytes = match ends {
             true => request.clone(),
             false => request.clone() + next,
         };
         let told = raw(&gateway.public_address(), bytes.as_bytes()).await;
-        assert!(
-            told.starts_with(&format!("HTTP/1.1 {status} ")),
-            "{request}{told}"
-        );
+        let begins = told.starts_with(&format!("HTTP/1.1 {status} "));
+        assert!(begins, "{request}{told}");
         let (first, rest) = told.split_once("\r\n\r\n").unwrap();
         assert_eq!(first.contains("connection: close"), ends, "{request}{told}");
         assert_eq!(rest.contains("HTTP/1.1 200"), !ends, "{request}{told}");
@@ -192,10 +177,7 @@ async fn an_answer_says_when_the_connection_ends() {
     let waits = "POST /nothing HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
         content-length: 5\r\n\r\n";
     let told = raw(&gateway.public_address(), waits.as_bytes()).await;
-    assert!(
-        told.contains(" 404 ") && told.contains("connection: close"),
-        "{told}"
-    );
+    assert_tells(&told, &[" 404 ", "connection: close"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Where credentials go: to the account that they were connected for, whatever is written into the
 //! database afterwards, and opened by the worker alone.
 
-use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, post};
+use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, assert_tells, post};
 use serde_json::json;
 
 /// A peer that must not be reached.
@@ -19,20 +19,16 @@ async fn waiting(peer: &Peer) -> Scene {
 /// The user approves, and the run fails for this reason.
 async fn assert_fails(scene: &Scene, because: &str) {
     let approval = scene.the_approval().await;
-    let operator = scene.world.operator().await;
-    let answering = operator.approve(approval.approval_id, scene.form.owner);
-    answering.await.unwrap();
+    scene.approve(approval.approval_id).await;
     scene.world.await_state("failed", 1).await;
-    let failure = scene.the_run().await.row.failure.unwrap();
-    assert!(failure.contains(because), "{failure}");
+    scene.assert_failed(because).await;
 }
 
 #[tokio::test]
 async fn a_credential_opens_for_what_it_was_connected_to() {
     let (peer, thief) = (thief().await, thief().await);
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    let other = scene.world.operator().await;
-    let other = other.create_user("o@example.com", "O").await.unwrap();
+    let other = scene.world.user("other").await;
     let changes = [
         format!("base_url = '{}'", thief.url),
         "header_name = 'x-token'".to_owned(),
@@ -50,18 +46,17 @@ async fn a_credential_opens_for_what_it_was_connected_to() {
         database.batch_execute(&change).await.unwrap();
         scene.form.assert_accepts(&number.to_string()).await;
         scene.world.await_state("failed", number).await;
-        let failure = scene.the_run().await.row.failure.unwrap();
-        assert!(failure.contains("does not open"), "{change}: {failure}");
+        scene.assert_failed("does not open").await;
     }
     // An account of the same kind under another user.
     let give = "UPDATE workflows SET owner_id = $1";
     let moving = "INSERT INTO members (workspace_id, user_id, role)
         SELECT workspace_id, $1, 'owner' FROM workspaces";
-    database.execute(moving, &[&other.user_id]).await.unwrap();
-    database.execute(give, &[&other.user_id]).await.unwrap();
+    database.execute(moving, &[&other]).await.unwrap();
+    database.execute(give, &[&other]).await.unwrap();
     let steal = "UPDATE connected_accounts a SET user_id = $1, base_url = b.base_url,
         header_name = b.header_name, credential_sealed = b.credential_sealed FROM before b";
-    database.execute(steal, &[&other.user_id]).await.unwrap();
+    database.execute(steal, &[&other]).await.unwrap();
     let form = scene.world.relink(&scene.form).await;
     form.assert_accepts("other").await;
     scene.world.await_state("failed", 4).await;
@@ -78,10 +73,7 @@ async fn an_approved_request_is_what_is_sent() {
         peer.url, thief.url
     );
     let refused = database.batch_execute(&rewriting).await.unwrap_err();
-    assert!(
-        format!("{refused:?}").contains("recorded once"),
-        "{refused:?}"
-    );
+    assert_tells(&format!("{refused:?}"), &["recorded once"]);
 
     let unguarded = format!("SET session_replication_role = replica; {rewriting}");
     database.batch_execute(&unguarded).await.unwrap();
@@ -120,16 +112,12 @@ async fn each_process_has_the_keys_that_it_needs() {
     assert!(webhook.send("1").await.is_first());
 
     let keys_apart = std::mem::replace(&mut world.account_keys, world.webhook_keys.clone());
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let form = world.sending_form(&gateway, &peer).await;
     form.assert_accepts("1").await;
     world.await_state("succeeded", 1).await;
     let shown = format!("Bearer {CREDENTIAL}");
-    assert_eq!(
-        peer.received()[0].header("authorization"),
-        Some(shown.as_str())
-    );
+    let received = peer.received();
+    assert_eq!(received[0].header("authorization"), Some(&*shown));
     drop(worker);
 
     world.account_keys = keys_apart;

@@ -90,14 +90,9 @@ async fn a_deadlock_is_resolved_by_trying_again() {
         there.transaction("down", &down)
     );
     assert!(matches!((up, down), (Ok(Some(())), Ok(Some(())))));
-    assert_eq!(
-        tries.load(Ordering::SeqCst),
-        3,
-        "one of them was tried again"
-    );
-    world
-        .assert_count("SELECT sum(value) FROM numbers", 4)
-        .await;
+    assert_eq!(tries.load(Ordering::SeqCst), 3); // one of them was tried again
+    let sum = "SELECT sum(value) FROM numbers";
+    world.assert_count(sum, 4).await;
 }
 
 /// Fails with a serialization failure every time.
@@ -159,19 +154,13 @@ impl Work for Pipeline {
 async fn what_is_not_committed_is_rolled_back() {
     let world = World::new().await;
     let database = database(&world, Role::Login).await;
-    assert!(matches!(
-        database.transaction("undecided", &Undecided).await,
-        Ok(None)
-    ));
+    let undecided = database.transaction("undecided", &Undecided).await;
+    assert!(matches!(undecided, Ok(None)));
     assert_eq!(count(&database).await, 2);
 
     let error = database.transaction("pipeline", &Pipeline).await;
     let error = error.unwrap_err();
-    assert_eq!(
-        error.code.unwrap().code(),
-        "22012",
-        "the first error is told"
-    );
+    assert_eq!(error.code.unwrap().code(), "22012"); // the first error is told
     assert_eq!(error.fault, Fault::Permanent);
     assert_eq!(count(&database).await, 2);
 }

@@ -6,50 +6,24 @@ use lapin::{
     options::{BasicPublishOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::AMQPValue,
 };
-use letterbox_broker::{BatchBody, Message, Receipt, WebhookDelivery, topology::EXCHANGE};
-use letterbox_common::{
-    ids::{DeliveryId, WebhookId, WorkspaceId},
-    webhook::KeptHeaders,
-};
-use letterbox_tests::{Proxy, Servers, Webhook, World, eventually, http_client};
+use letterbox_broker::{BatchBody, Message, WebhookDelivery, topology::EXCHANGE};
+use letterbox_common::ids::{WebhookId, WorkspaceId};
+use letterbox_tests::{Proxy, Servers, Webhook, World, delivery_to, eventually, http_client};
 use serde_json::Value;
 
 const QUEUE: &str = "letterbox.v1.webhooks";
 const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
 
 fn reason(message: &lapin::message::Delivery) -> String {
-    match message
-        .properties
-        .headers()
-        .as_ref()
-        .unwrap()
-        .inner()
-        .get("dead_letter_reason")
-    {
+    let headers = message.properties.headers().as_ref().unwrap();
+    match headers.inner().get("dead_letter_reason") {
         Some(AMQPValue::LongString(reason)) => reason.to_string(),
         other => panic!("no reason: {other:?}"),
     }
 }
 
-fn receipt() -> Receipt {
-    Receipt {
-        received_at: jiff::Timestamp::now(),
-        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-        request_id: None,
-    }
-}
-
 pub(super) fn to(webhook: &Webhook, body: &str) -> (WebhookDelivery, Bytes) {
-    let delivery = WebhookDelivery {
-        delivery: DeliveryId::generate(),
-        workspace: webhook.address.workspace,
-        webhook: webhook.address.webhook,
-        memory: None,
-        same_by: None,
-        headers: KeptHeaders::default(),
-        receipt: receipt(),
-    };
-    (delivery, Bytes::from(body.to_owned()))
+    (delivery_to(webhook.address), body.to_owned().into())
 }
 
 pub(super) fn message(entries: &[(WebhookDelivery, Bytes)]) -> Message {
@@ -293,8 +267,7 @@ async fn what_was_returned_often_and_kills_nobody_is_stored() {
         eventually("noticed", async || !worker.is_ready().await).await;
         broker.pass();
     }
-    let room = "DROP TRIGGER full_disk ON signals";
-    world.change(room).await;
+    world.change("DROP TRIGGER full_disk ON signals").await;
     world.await_signals(1).await;
     assert_eq!(world.messages(DEAD_LETTERS).await, 0);
 }

@@ -20,7 +20,7 @@ async fn a_delay_takes_nobodys_place() {
 
     // Woken too early, it waits for the rest.
     let early = "UPDATE active_runs SET due_at = clock_timestamp()";
-    world.database.execute(early, &[]).await.unwrap();
+    world.change(early).await;
     world.await_count("it waits on", waiting, 1).await;
     assert_eq!(peer.received().len(), 1);
 
@@ -68,26 +68,18 @@ async fn what_follows_a_failure_is_done_once() {
     let received = peer.await_received(3).await;
     let why = "second: answered with status 422";
     let told = json!({"why": why, "status": 422, "answer": "no"});
-    assert_eq!(
-        (received[2].target.as_str(), received[2].json()),
-        ("/alarm", told)
-    );
+    assert_eq!(received[2].target.as_str(), "/alarm");
+    assert_eq!(received[2].json(), told);
     let run = scene.the_run().await;
-    assert_eq!(
-        (run.row.state, run.row.failure.as_deref()),
-        (RunState::Failed, Some(why))
-    );
+    assert_eq!(run.row.state, RunState::Failed);
+    assert_eq!(run.row.failure.as_deref(), Some(why));
     assert_eq!(run.actions[2].steered_by, [Steering::Outcome]);
 
     let operator = world.operator().await;
     operator.retry_run(run.row.run_id).await.unwrap();
     peer.await_received(4).await;
     world.await_state("failed", 1).await;
-    assert_eq!(
-        peer.targets(),
-        ["/first", "/second", "/alarm", "/second"],
-        "once"
-    );
+    assert_eq!(peer.targets(), ["/first", "/second", "/alarm", "/second"]); // once
 }
 
 /// It goes through the policy like everything else, and its own failure is told beside the first.
@@ -100,10 +92,8 @@ async fn what_follows_a_failure_is_under_the_policy_and_may_fail() {
     })
     .await;
     let scene = failing(&peer, json!([post("alarm"), post("more")])).await;
-    let rule = json!({"when": {"untrusted": "control"}, "decision": "approve"});
-    scene
-        .set_policy(json!({"rules": [rule], "default": "allow"}))
-        .await;
+    let when = json!({"untrusted": "control"});
+    scene.set_rule(when, "approve").await;
     scene.form.assert_accepts("k").await;
     for action in ["second", "alarm"] {
         eventually("asked", async || {
@@ -112,7 +102,7 @@ async fn what_follows_a_failure_is_under_the_policy_and_may_fail() {
         })
         .await;
         let approval = scene.the_approval().await.approval_id;
-        scene.world.approve(approval, scene.form.owner).await;
+        scene.approve(approval).await;
     }
     scene.world.await_state("failed", 1).await;
     let failure = scene.the_run().await.row.failure.unwrap();

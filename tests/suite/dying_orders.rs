@@ -43,10 +43,7 @@ async fn a_rotation_that_dies_is_repeated() {
             assert!(left.contains(&resealed), "{point}: {again}");
             let fresh = webhooks.split(',').next().unwrap();
             let alone = [("LETTERBOX_WEBHOOK_KEYS", fresh), keys[1]];
-            assert!(
-                all_open(&world, &alone),
-                "{point}: with the fresh one alone"
-            );
+            assert!(all_open(&world, &alone), "{point}: with the fresh one");
             let successor = world.gateway_with(&alone).await;
             assert!(webhook.at(&successor).send("[1]").await.is_first());
         }

@@ -13,9 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn requests_leave_for_the_open_internet_only() {
-    let world = World::new().await;
     let inner = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let _worker = world.worker_with(&[("LETTERBOX_EGRESS_ALLOW", "")]).await;
     let plain = world.form(&gateway).await;
     let port = inner.url.rsplit(':').next().unwrap().to_owned();
@@ -33,16 +32,14 @@ async fn requests_leave_for_the_open_internet_only() {
     ];
     for (n, host) in hosts.iter().enumerate() {
         let name = format!("account {n}");
-        world
-            .connect_for(&plain, &name, &format!("http://{host}:{port}"))
-            .await;
+        let url = format!("http://{host}:{port}");
+        world.connect_for(&plain, &name, &url).await;
         let mut action = post("send");
         action["account"] = name.into();
         let form = world.redeployed(&gateway, &plain, json!([action])).await;
         form.assert_accepts("k").await;
         world.await_state("failed", n as i64 + 1).await;
-        let failure = world.run_of(&form).await.row.failure.unwrap();
-        assert!(failure.contains("private or reserved"), "{host}: {failure}");
+        world.assert_failed(&form, "private or reserved").await;
     }
     assert_eq!(inner.received(), []);
 
@@ -61,8 +58,7 @@ async fn requests_leave_for_the_open_internet_only() {
         form.assert_accepts("k").await;
         let before = (hosts.len() + n) as i64;
         world.await_state("failed", before + 1).await;
-        let failure = world.run_of(&form).await.row.failure.unwrap();
-        assert!(failure.contains("by https on port 443"), "{url}: {failure}");
+        world.assert_failed(&form, "by https on port 443").await;
     }
 }
 
@@ -96,10 +92,8 @@ async fn https(certificate: &CertifiedIssuer<'_, KeyPair>, params: CertificatePa
         .unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!(
-        "https://localhost:{}",
-        listener.local_addr().unwrap().port()
-    );
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("https://localhost:{port}");
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = requests.clone();
     tokio::spawn(async move {
@@ -136,10 +130,8 @@ async fn a_bad_certificate_gets_nothing() {
         CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
     };
     let (trusted, unknown) = (authority(), authority());
-    let roots = letterbox_tests::command_file(
-        &format!("roots-{}.pem", uuid::Uuid::new_v4()),
-        &trusted.pem(),
-    );
+    let roots = format!("roots-{}.pem", uuid::Uuid::new_v4());
+    let roots = letterbox_tests::command_file(&roots, &trusted.pem());
     let roots = letterbox_tests::folder().join(roots);
     let named = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
     let mut expired = named("localhost");

@@ -1,15 +1,16 @@
 //! Runs act: what is sent, to whom, how often, and what the record says of it.
 
 use letterbox_common::states::MemberRole;
-use letterbox_tests::{CREDENTIAL, Peer, Reply, Scene, World, payload, post};
+use letterbox_tests::{
+    CREDENTIAL, Peer, Reply, Scene, World, assert_hides, assert_tells, call, payload, post,
+};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use serde_json::json;
 
 #[tokio::test]
 async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(201)).await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let actions = json!([{
         "id": "create", "type": "http.request", "account": "crm", "method": "PUT",
         "path": "/people/{{ form.name }}/notes", "query": {"q": "{{ form.message }}", "fixed": "1"},
@@ -32,25 +33,17 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
     let segment =
         "..%2Fa%2F%2Fb%40evil.example%3A1%2F%3Fx%3D1%23y%252e%20%22%27%7B%7B%20run.id%20%7D%7D";
     let (path, query) = received.target.split_once('?').unwrap();
-    assert_eq!(
-        (received.method.as_str(), path),
-        ("PUT", format!("/api/v1/people/{segment}/notes").as_str())
-    );
-    let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes())
-        .into_owned()
-        .collect();
+    assert_eq!(received.method.as_str(), "PUT");
+    assert_eq!(path, format!("/api/v1/people/{segment}/notes").as_str());
+    let pairs = url::form_urlencoded::parse(query.as_bytes());
+    let pairs: Vec<_> = pairs.collect();
     assert_eq!(
         pairs,
-        [
-            ("fixed".to_owned(), "1".to_owned()),
-            ("q".into(), message.into())
-        ]
+        [("fixed".into(), "1".into()), ("q".into(), message.into())]
     );
     assert_eq!(received.header("x-name"), Some(name));
-    assert_eq!(
-        received.header("authorization"),
-        Some(format!("Bearer {CREDENTIAL}").as_str())
-    );
+    let shown = format!("Bearer {CREDENTIAL}");
+    assert_eq!(received.header("authorization"), Some(&*shown));
     assert_eq!(received.header("content-type"), Some("application/json"));
     assert_eq!(received.header("idempotency-key").unwrap().len(), 36);
     let body = json!({"name": name, "note": format!("From a@b: {message}"), "seats": 3,
@@ -59,39 +52,25 @@ async fn a_run_calls_its_owners_account_and_values_stay_in_their_places() {
 
     // The record tells the story, without the credential; the logs tell neither.
     let action = &run.actions[0];
-    assert_eq!(
-        (
-            action.state.as_str(),
-            action.response_status,
-            action.attempts
-        ),
-        ("succeeded", Some(201), 1)
-    );
-    assert_eq!(
-        (action.untrusted.as_slice(), action.decision),
-        ([Untrusted::Data].as_slice(), Some(Decision::Allow))
-    );
-    assert_eq!(
-        (action.policy_version, action.decision_rule),
-        (Some(0), None)
-    );
+    assert_eq!(action.state.as_str(), "succeeded");
+    assert_eq!(action.response_status, Some(201));
+    assert_eq!(action.attempts, 1);
+    assert_eq!(action.untrusted.as_slice(), [Untrusted::Data].as_slice());
+    assert_eq!(action.decision, Some(Decision::Allow));
+    assert_eq!(action.policy_version, Some(0));
+    assert_eq!(action.decision_rule, None);
     assert!(action.duration_milliseconds.is_some() && run.row.finished_at.is_some());
     let story = serde_json::to_string(&run).unwrap();
     assert!(story.contains("/people/") && !story.contains(CREDENTIAL));
-    for secret in [CREDENTIAL, "evil.example", "From a@b"] {
-        let log = worker.log();
-        let leak = log.lines().find(|line| line.contains(secret));
-        assert_eq!(leak, None, "{secret}");
-    }
+    assert_hides(&worker.log(), &[CREDENTIAL, "evil.example", "From a@b"]);
     let kept = "SELECT count(*) FROM connected_accounts t WHERE t::text LIKE '%canary%'";
     world.assert_count(kept, 0).await; // sealed
 }
 
 #[tokio::test]
 async fn a_value_that_does_not_fit_its_place_fails_the_run() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let path = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
         "path": "/a/{{ form.message }}"}]);
     let form = world.acting_form(&gateway, &peer.url, path).await;
@@ -115,9 +94,8 @@ async fn a_value_that_does_not_fit_its_place_fails_the_run() {
     let header = json!([{"id": "get", "type": "http.request", "account": "crm", "method": "GET",
         "path": "/", "headers": {"X-Note": "{{ form.message }}"}}]);
     let form = world.redeployed(&gateway, &form, header).await;
-    let mut values = payload();
-    values["message"] = "a\r\nX-Other: b".into();
-    assert_eq!(form.submit("k", &values).await.status, 200);
+    form.assert_accepts_with("k", json!({"message": "a\r\nX-Other: b"}))
+        .await;
     world.await_state("failed", 5).await;
     world.assert_failed(&form, "control characters").await;
     peer.await_received(1).await;
@@ -134,9 +112,7 @@ async fn conditions_choose_a_branch_that_is_marked_as_steered() {
     let scene = Scene::new(&peer, actions).await;
     let (world, form) = (&scene.world, &scene.form);
     for (key, seats) in [("a", 11), ("b", 10)] {
-        let mut values = payload();
-        values["seats"] = seats.into();
-        assert_eq!(form.submit(key, &values).await.status, 200);
+        form.assert_accepts_with(key, json!({"seats": seats})).await;
         world
             .await_state("succeeded", if key == "a" { 1 } else { 2 })
             .await;
@@ -144,34 +120,18 @@ async fn conditions_choose_a_branch_that_is_marked_as_steered() {
     peer.await_received(4).await;
     assert_eq!(peer.targets(), ["/large", "/always", "/small", "/always"]);
     let story = world.run_of(form).await;
-    let told: Vec<_> = story
-        .actions
-        .iter()
-        .map(|action| {
-            (
-                action.action_id.as_str(),
-                action.branch.map(Branch::as_str),
-                action.untrusted.clone(),
-                action.steered_by.clone(),
-            )
-        })
-        .collect();
+    let told = story.actions.iter().map(|one| {
+        let branch = one.branch.map(Branch::as_str);
+        (&*one.action_id, branch, &*one.untrusted, &*one.steered_by)
+    });
+    let by_data = [Untrusted::Data, Untrusted::Control];
+    let steered = [Steering::Condition, Steering::Outcome];
     let expected = [
-        ("many", Some("else"), vec![Untrusted::Data], vec![]),
-        (
-            "small",
-            None,
-            vec![Untrusted::Data, Untrusted::Control],
-            vec![Steering::Condition],
-        ),
-        (
-            "always",
-            None,
-            vec![Untrusted::Data, Untrusted::Control],
-            vec![Steering::Condition, Steering::Outcome],
-        ),
+        ("many", Some("else"), &by_data[..1], &[][..]),
+        ("small", None, &by_data, &steered[..1]),
+        ("always", None, &by_data, &steered),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(told.collect::<Vec<_>>(), expected);
 }
 
 /// Whether an action comes at all is up to a submitter who can make an earlier one fail.
@@ -182,71 +142,50 @@ async fn what_follows_an_action_that_a_submitter_can_make_fail_is_steered() {
         _ => Reply::Status(200),
     })
     .await;
-    let check = json!({"id": "check", "type": "http.request", "account": "crm", "method": "GET",
-        "path": "/coupons/{{ form.name }}"});
-    let pay = json!({"id": "pay", "type": "http.request", "account": "crm", "method": "POST",
-        "path": "/payouts/{{ run.id }}"});
+    let check = call("check", "GET", "/coupons/{{ form.name }}");
+    let pay = call("pay", "POST", "/payouts/{{ run.id }}");
     let scene = Scene::new(
         &peer,
         json!([pay, check, {"id": "again", "type": "http.request",
         "account": "crm", "method": "POST", "path": "/payouts"}]),
     )
     .await;
-    scene
-        .set_policy(
-            json!({"rules": [{"when": {"untrusted": "control"}, "decision": "deny"}],
-            "default": "allow"}),
-        )
-        .await;
+    let when = json!({"untrusted": "control"});
+    scene.set_rule(when, "deny").await;
     scene.form.assert_accepts("k").await;
     scene.world.await_state("denied", 1).await;
     let story = scene.world.run_of(&scene.form).await;
-    let told: Vec<_> = story
+    let told = story
         .actions
         .iter()
-        .map(|action| (action.action_id.as_str(), action.steered_by.clone()))
-        .collect();
-    assert_eq!(
-        told,
-        [
-            ("pay", vec![]),
-            ("check", vec![]),
-            ("again", vec![Steering::Outcome])
-        ]
-    );
-    assert_eq!(peer.received().len(), 2, "the last one is not sent");
+        .map(|one| (&*one.action_id, &*one.steered_by));
+    let outcome = [Steering::Outcome];
+    let expected = [("pay", &[][..]), ("check", &[]), ("again", &outcome)];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(peer.received().len(), 2); // the last one is not sent
 }
 
 /// Only the owner's own accounts, and only while the owner may run.
 #[tokio::test]
 async fn only_the_owners_accounts_are_used() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let plain = world.form(&gateway).await;
     let owner = MemberRole::Owner;
     let other = world.member(plain.workspace, "other", owner).await;
-    world
-        .connect(plain.workspace, other, "crm", &peer.url)
-        .await;
-    let elsewhere = world.form(&gateway).await;
-    world
-        .set_role(elsewhere.workspace, plain.owner, owner)
-        .await;
-    world
-        .connect(elsewhere.workspace, plain.owner, "crm", &peer.url)
-        .await;
+    let elsewhere = world.form(&gateway).await.workspace;
+    world.set_role(elsewhere, plain.owner, owner).await;
+    for (workspace, user) in [(plain.workspace, other), (elsewhere, plain.owner)] {
+        world.connect(workspace, user, "crm", &peer.url).await;
+    }
 
-    let form = world
-        .redeployed(&gateway, &plain, json!([post("send")]))
-        .await;
+    let actions = json!([post("send")]);
+    let form = world.redeployed(&gateway, &plain, actions).await;
     let operator = world.operator().await;
-    let deployed = operator.deploy(form.workflow, None).await.unwrap();
-    let warnings = deployed.warnings;
-    assert!(
-        warnings.len() == 1 && warnings[0].contains("crm"),
-        "{warnings:?}"
-    );
+    let deployed = operator.deploy(form.workflow, None).await;
+    let warnings = deployed.unwrap().warnings;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_tells(&warnings[0], &["crm"]);
     let form = world.relink(&form).await;
     let _worker = world.worker().await;
     form.assert_accepts("a").await;
@@ -259,12 +198,8 @@ async fn only_the_owners_accounts_are_used() {
     world.disconnect(account.account_id).await;
     form.assert_accepts("c").await;
     world.await_state("failed", 2).await;
-    world
-        .assert_count(
-            "SELECT count(*) FROM connected_accounts WHERE credential_sealed IS NOT NULL",
-            2,
-        )
-        .await;
+    let rows = "connected_accounts WHERE credential_sealed IS NOT NULL";
+    world.assert_rows(rows, 2).await;
     peer.await_received(1).await;
 }
 
@@ -272,9 +207,8 @@ async fn only_the_owners_accounts_are_used() {
 /// says why. What it has stored counts in its workspace's day.
 #[tokio::test]
 async fn a_run_stores_no_more_than_it_may() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, mut worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, mut worker) = World::with_both().await;
     let large = "{{ form.message }}".repeat(190);
     let send = |n: usize| {
         let mut action = post(&format!("s{n}"));
@@ -283,16 +217,12 @@ async fn a_run_stores_no_more_than_it_may() {
     };
     let actions: Vec<_> = (0..20).map(send).collect();
     let form = world.acting_form(&gateway, &peer.url, json!(actions)).await;
-    let mut values = payload();
-    values["message"] = "x".repeat(5_000).into();
-    assert_eq!(form.submit("k", &values).await.status, 200);
+    form.assert_accepts_with("k", json!({"message": "x".repeat(5_000)}))
+        .await;
     world.await_state("failed", 1).await;
     let run = world.run_of(&form).await;
-    let failure = run.row.failure.unwrap();
-    assert!(
-        failure.ends_with("the run would store more than 16 MiB"),
-        "{failure}"
-    );
+    let reason = "the run would store more than 16 MiB";
+    assert!(run.row.failure.unwrap().ends_with(reason));
     let sent = peer.received().len();
     assert!((10..20).contains(&sent), "{sent}");
     worker.terminate();

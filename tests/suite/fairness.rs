@@ -11,14 +11,10 @@ use letterbox_tests::{Form, Peer, Received, Reply, World, definition_with, event
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-/// Adds many runs at once.
-struct Crowd<'w>(&'w World);
-
-impl Crowd<'_> {
-    /// Adds runs like the newest one of a form, due one after the other.
-    async fn add(&self, form: &Form, runs: u32) {
-        let sql = format!(
-            "WITH like_it AS (
+/// Adds runs like the newest one of a form, due one after the other.
+async fn add_runs(world: &World, form: &Form, runs: u32) {
+    let sql = format!(
+        "WITH like_it AS (
                 SELECT * FROM runs WHERE workflow_id = '{}' ORDER BY run_id DESC LIMIT 1
             ), added AS (
                 INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state,
@@ -33,23 +29,17 @@ impl Crowd<'_> {
                    now() + row_number() OVER () * interval '1 microsecond', c.account_id,
                    'scheduled'
             FROM added a JOIN connected_accounts c USING (workspace_id)",
-            form.workflow
-        );
-        self.0.database.batch_execute(&sql).await.unwrap();
-    }
+        form.workflow
+    );
+    world.change(&sql).await;
 }
 
 /// A form of a workspace of its own, with one run that is over.
 async fn tried(world: &World, form: Form) -> Form {
     form.assert_accepts("first").await;
-    eventually("the first run is over", async || {
-        let run = format!(
-            "SELECT count(*) FROM runs WHERE workflow_id = '{}' AND finished_at IS NOT NULL",
-            form.workflow
-        );
-        world.count(&run).await == 1
-    })
-    .await;
+    let workflow = form.workflow;
+    let over = format!("runs WHERE workflow_id = '{workflow}' AND finished_at IS NOT NULL");
+    world.await_rows(&over, 1).await;
     form
 }
 
@@ -57,21 +47,17 @@ async fn tried(world: &World, form: Form) -> Form {
 /// one has its turn, few are taken, and the account is not asked more than it may be.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_account_holds_up_its_own_runs_only() {
-    let world = World::new().await;
     let silent = Peer::start(|_, before| match before {
         0 => Reply::Status(200),
         _ => Reply::Silence,
     })
     .await;
     let lively = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let actions = json!([post("send")]);
-    let theirs = world
-        .acting_form(&gateway, &silent.url, actions.clone())
-        .await;
+    let (world, gateway, _worker) = World::with_both().await;
+    let theirs = world.sending_form(&gateway, &silent).await;
     let theirs = tried(&world, theirs).await;
-    let ours = world.acting_form(&gateway, &lively.url, actions).await;
-    Crowd(&world).add(&theirs, 2_000).await;
+    let ours = world.sending_form(&gateway, &lively).await;
+    add_runs(&world, &theirs, 2_000).await;
     // The first one, and eight that hang.
     silent.await_received(9).await;
     ours.assert_accepts("k").await;
@@ -81,13 +67,9 @@ async fn a_silent_account_holds_up_its_own_runs_only() {
     })
     .await;
     assert_eq!(silent.received().len(), 9);
-    let taken = "SELECT count(*) FROM active_runs WHERE state = 'taken'";
-    assert!(
-        world.count(taken).await <= 32,
-        "more than workers have places for"
-    );
-    let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
-    assert!(world.count(ready).await > 1_900);
+    // No more than workers have places for.
+    assert!(world.rows("active_runs WHERE state = 'taken'").await <= 32);
+    assert!(world.rows("active_runs WHERE state = 'ready'").await > 1_900);
 }
 
 /// An action that calls an account finds it busy: its run waits for its turn, in nobody's place,
@@ -111,10 +93,8 @@ async fn requests_to_an_account_are_bounded_exactly() {
         ("LETTERBOX_RUNS_PER_WORKSPACE", "20"),
     ];
     let gateway = world.gateway().await;
-    let _workers = [
-        world.worker_with(&settings).await,
-        world.worker_with(&settings).await,
-    ];
+    let worker = async || world.worker_with(&settings).await;
+    let _workers = [worker().await, worker().await];
     let form = world.form(&gateway).await;
     let (workspace, owner) = (form.workspace, form.owner);
     world.connect(workspace, owner, "crm", &peer.url).await;
@@ -144,31 +124,26 @@ async fn requests_to_an_account_are_bounded_exactly() {
 /// Two workspaces with more runs than there are places take turns, whoever came first.
 #[tokio::test(flavor = "multi_thread")]
 async fn workspaces_take_turns() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
-    let mut worker = world.worker().await;
+    let (world, gateway, mut worker) = World::with_both().await;
     let mut forms = Vec::new();
     for _ in 0..2 {
-        let form = world.acting_form(&gateway, &peer.url, json!([post("send")]));
+        let form = world.sending_form(&gateway, &peer);
         forms.push(tried(&world, form.await).await);
     }
     worker.terminate();
     assert!(worker.ended().await.success());
     for form in &forms {
-        Crowd(&world).add(form, 40).await;
+        add_runs(&world, form, 40).await;
     }
-    let _one = world
-        .worker_with(&[("LETTERBOX_RUN_CONCURRENCY", "1")])
-        .await;
+    let one = [("LETTERBOX_RUN_CONCURRENCY", "1")];
+    let _one = world.worker_with(&one).await;
     world.await_state("succeeded", 82).await;
     let began = "SELECT workflow_id::text FROM runs ORDER BY started_at";
-    let rows = world.database.query(began, &[]).await.unwrap();
-    let order: Vec<String> = rows.iter().skip(2).map(|row| row.get(0)).collect();
-    for pair in order.chunks(10) {
-        let first = pair
-            .iter()
-            .filter(|one| **one == forms[0].workflow.to_string());
+    let order: Vec<String> = world.column(began).await;
+    let workflow = forms[0].workflow.to_string();
+    for pair in order[2..].chunks(10) {
+        let first = pair.iter().filter(|one| **one == workflow);
         assert!((3..=7).contains(&first.count()), "{order:#?}");
     }
 }

@@ -8,17 +8,13 @@ use std::{
 
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
-    Form, Peer, Reply, Scene, World, asking, binary, command_file, folder, payload, post, script,
+    Form, Peer, Reply, Scene, World, asking, assert_holds, assert_tells, binary, command_file,
+    folder, post, script,
 };
 use serde_json::{Value, json};
 
-/// Submits to a form with this instead of some of the usual values.
-async fn submit(form: &Form, key: &str, other: Value) {
-    let mut values = payload();
-    for (name, value) in other.as_object().unwrap() {
-        values[name] = value.clone();
-    }
-    assert_eq!(form.submit(key, &values).await.status, 200);
+async fn submit(form: &Form, key: &str, values: Value) {
+    form.assert_accepts_with(key, values).await;
 }
 
 /// What people read of a command.
@@ -35,8 +31,7 @@ fn count(listed: &Value) -> usize {
 
 #[tokio::test]
 async fn runs_are_found_by_what_was_submitted() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([])).await;
+    let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
     submit(form, "a", json!({"email": "ada@example.com", "seats": 7})).await;
     submit(form, "b", json!({"email": "bob@example.com", "seats": 7.5})).await;
@@ -153,10 +148,8 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let run = scene.the_run().await.row.run_id.to_string();
-    assert_eq!(
-        world.order(format!("run show {}", &run[..30]))["run_id"],
-        run
-    );
+    let shown = world.order(format!("run show {}", &run[..30]));
+    assert_eq!(shown["run_id"], run);
 
     // What could be two is none: also where one is called as the other's id begins.
     let cafe = world.order(format!("workspace create --name {}", &acme[..8]));
@@ -166,10 +159,8 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     // In one workspace, that of another one is not meant.
     let listing = format!("run list --workspace {} --workflow trial", form.workspace);
     world.assert_refused(&listing, "");
-    assert_eq!(
-        count(&world.order("run list --workspace acme --workflow trial")),
-        0
-    );
+    let of_acme = world.order("run list --workspace acme --workflow trial");
+    assert_eq!(of_acme, json!([]));
     // What can't be undone takes a whole id.
     let lasting = [
         "webhook delete crm",
@@ -183,9 +174,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     let second = second["workspace_id"].as_str().unwrap();
     let (code, told) = world.refusal("member list --workspace acme");
     assert_eq!(code, 1);
-    for id in [acme, second] {
-        assert!(told.contains(id), "{told}");
-    }
+    assert_tells(&told, &[acme, second]);
     for nothing in [
         "workspace allowance nobody",
         "workflow show gone",
@@ -194,9 +183,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
         "approval show ffffffff",
         "user show eve",
     ] {
-        let (code, told) = world.refusal(nothing);
-        assert_eq!(code, 1, "{nothing}");
-        assert!(told.contains("there is no "), "{nothing}: {told}");
+        world.assert_refused(nothing, "there is no ");
     }
 }
 
@@ -219,10 +206,7 @@ async fn a_run_is_a_story() {
     let approval = scene.the_approval().await.approval_id;
     let run = scene.the_run().await.row.run_id;
     let waiting = read(world, &format!("run show {run}"));
-    assert!(
-        waiting.contains(&format!("letterbox approval show {approval}")),
-        "{waiting}"
-    );
+    assert_tells(&waiting, &[&format!("letterbox approval show {approval}")]);
 
     let shown = read(world, &format!("approval show {approval}"));
     for part in [
@@ -234,7 +218,7 @@ async fn a_run_is_a_story() {
         &format!("{}/steered\n", "x".repeat(3_000)),
         "--by USER",
     ] {
-        assert!(shown.contains(part), "{part}: {shown}");
+        assert_tells(&shown, &[part]);
     }
     world.approve(approval, form.owner).await;
     world.await_state("succeeded", 1).await;
@@ -246,7 +230,7 @@ async fn a_run_is_a_story() {
         "rule 1 of the default policy asks for approval: approved by Owner, ",
         "done      steered  POST http://127.0.0.1",
     ] {
-        assert!(story.contains(part), "{part}: {story}");
+        assert_tells(&story, &[part]);
     }
     assert!(story.lines().count() <= 24, "{story}");
     assert!(
@@ -267,10 +251,9 @@ async fn a_flooded_form_takes_a_few_lines() {
     let other = world
         .acting_form(gateway, &peer.url, json!([post("other")]))
         .await;
-    let operator = world.operator().await;
-    let asking = json!({"rules": [], "default": "approve", "approve_by": "another"}).to_string();
+    let asking = json!({"rules": [], "default": "approve", "approve_by": "another"});
     for workspace in [scene.form.workspace, other.workspace] {
-        operator.set_policy(workspace, &asking).await.unwrap();
+        world.set_policy(workspace, asking.clone()).await;
     }
     for number in 0..5 {
         scene.form.assert_accepts(&format!("k{number}")).await;
@@ -280,18 +263,12 @@ async fn a_flooded_form_takes_a_few_lines() {
 
     let listed = world.order("approval list --limit 2");
     assert_eq!(count(&listed), 3);
-    let waiting: Vec<_> = listed
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| &one["waiting"])
-        .collect();
-    assert!(waiting.contains(&&json!(5)) && waiting.contains(&&json!(1)));
+    for waiting in [5, 1] {
+        let mut all = listed.as_array().unwrap().iter();
+        assert!(all.any(|one| one["waiting"] == waiting), "{listed}");
+    }
     let text = read(world, "approval list --limit 2");
-    assert!(
-        text.contains(": 5 waiting") && text.contains("and 3 more"),
-        "{text}"
-    );
+    assert_tells(&text, &[": 5 waiting", "and 3 more"]);
     let one = world.order(format!("approval list --workspace {}", other.workspace));
     assert_eq!(count(&one), 1);
 
@@ -299,32 +276,20 @@ async fn a_flooded_form_takes_a_few_lines() {
     let id = one[0]["approval_id"].as_str().unwrap();
     let shown = world.order(format!("approval show {id}"));
     assert_eq!(shown["may_answer"], json!([]));
-    let eve = operator
-        .create_user("eve@example.com", "Eve")
-        .await
-        .unwrap();
     world
-        .set_role(other.workspace, eve.user_id, MemberRole::Editor)
+        .member(other.workspace, "eve", MemberRole::Editor)
         .await;
     let shown = world.order(format!("approval show {id}"));
     assert_eq!(shown["may_answer"][0]["email"], "eve@example.com");
-    let nothing = read(
-        world,
-        &format!(
-            "approval list --workspace {}",
-            world.order("workspace create --name empty")["workspace_id"]
-                .as_str()
-                .unwrap()
-        ),
-    );
+    world.order("workspace create --name empty");
+    let nothing = read(world, "approval list --workspace empty");
     assert_eq!(nothing.trim(), "no request waits for an answer");
 }
 
 /// A form's answers as a spreadsheet takes them, also of fields that the form has no more.
 #[tokio::test]
 async fn answers_are_exported_as_csv() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([])).await;
+    let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
     submit(
         form,
@@ -343,20 +308,9 @@ async fn answers_are_exported_as_csv() {
 
     let csv = read(world, &format!("workflow export {}", form.workflow));
     let mut reader = csv::Reader::from_reader(csv.as_bytes());
-    let titles = [
-        "run_id",
-        "received_at",
-        "state",
-        "city",
-        "name",
-        "email",
-        "message",
-        "seats",
-    ];
-    assert_eq!(
-        reader.headers().unwrap().iter().take(8).collect::<Vec<_>>(),
-        titles
-    );
+    let titles = reader.headers().unwrap().iter().collect::<Vec<_>>();
+    let expected = "run_id,received_at,state,city,name,email,message,seats,";
+    assert!(titles.join(",").starts_with(expected), "{titles:?}");
     let lines: Vec<Vec<String>> = reader
         .records()
         .map(|line| line.unwrap().iter().map(str::to_owned).collect())
@@ -385,8 +339,7 @@ async fn answers_are_exported_as_csv() {
 /// over has them, JSON every byte; on a screen they stand where they join, and nowhere else.
 #[tokio::test]
 async fn what_people_write_comes_out_as_it_went_in() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([])).await;
+    let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
     let (persian, family) = (
         "می\u{200c}خواهم",
@@ -427,13 +380,11 @@ async fn what_people_write_comes_out_as_it_went_in() {
 /// A gateway that was taken over can have anything stored: operators see it as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_that_is_not_json_is_shown() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let scene = Scene::new(&peer, json!([])).await;
+    let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
-    submit(form, "a", json!({})).await;
+    form.assert_accepts("a").await;
     world.await_state("succeeded", 1).await;
-    let spoil = "UPDATE runs SET input = '\\x7bff'";
-    world.change(spoil).await;
+    world.change("UPDATE runs SET input = '\\x7bff'").await;
     let id = scene.the_run().await.row.run_id;
     let shown = world.order(format!("run show {id}"));
     assert_eq!(shown["input"], "{\u{fffd}");
@@ -477,7 +428,7 @@ impl Drop for Following {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_are_followed() {
-    let (_peer, scene) = Scene::posting("send").await;
+    let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("a").await;
     world.await_state("succeeded", 1).await;
@@ -523,30 +474,16 @@ async fn policies_have_a_history() {
     assert_eq!(world.order("policy show acme"), default);
     let former = read(&world, "policy show acme --version 1");
     let again = command_file("again.json", &former);
-    assert_eq!(
-        world.order(format!("workspace policy acme --set {again}"))["version"],
-        3
-    );
+    let set = world.order(format!("workspace policy acme --set {again}"));
+    assert_eq!(set["version"], 3);
 
     let history = world.order("policy history acme");
-    let said: Vec<_> = history
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| {
-            (
-                one["version"].clone(),
-                one["set_by_name"].clone(),
-                one["reason"].clone(),
-            )
-        })
-        .collect();
-    let nobody = (Value::Null, Value::Null);
-    assert_eq!(said[2], (json!(1), json!("Eve"), json!("trial")));
-    assert_eq!((said[1].1.clone(), said[1].2.clone()), nobody);
+    let by_eve = json!({"version": 1, "set_by_name": "Eve", "reason": "trial"});
+    assert_holds(&history[2], by_eve);
+    let by_nobody = json!({"set_by_name": null, "reason": null});
+    assert_holds(&history[1], by_nobody);
     assert_eq!(history[1]["policy"], default);
-    let (code, told) = world.refusal("policy show acme --version 9");
-    assert_eq!(code, 1, "{told}");
+    world.assert_refused("policy show acme --version 9", "");
 }
 
 /// A deploy says what will hardly work as it is meant.

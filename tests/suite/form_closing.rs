@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
+use letterbox_common::states::MemberRole;
 use letterbox_operator::{Closing, Operator};
-use letterbox_tests::{Form, World, assert_holds, eventually, payload};
+use letterbox_tests::{Form, World, assert_holds, assert_tells, eventually, payload};
 use serde_json::json;
 
 pub(super) async fn closing(operator: &Operator, form: &Form, closing: Closing) -> Form {
@@ -29,10 +30,9 @@ async fn a_link_takes_exactly_as_many_answers_as_it_may() {
     let operator = world.operator().await;
     let form = world.form(&gateways[0]).await;
     let form = closing(&operator, &form, after(10)).await;
-    let unlimited = "UPDATE rate_limits SET hits = '{}'";
     let (mut accepted, mut waiting) = (Vec::new(), (0..60).collect::<Vec<_>>());
     while !waiting.is_empty() {
-        world.database.execute(unlimited, &[]).await.unwrap();
+        world.forget_hits().await;
         let tries = waiting.iter().flat_map(|key| [(*key, 0), (*key, 1)]);
         let tries = tries.map(|(key, gateway)| {
             let form = form.at(&gateways[gateway]);
@@ -112,15 +112,11 @@ async fn a_link_closes_at_its_time() {
 /// What was claimed and never recorded is not lost because its link has closed meanwhile.
 #[tokio::test]
 async fn the_last_place_is_kept_for_who_has_it() {
-    let world = World::new().await;
     let settings = [
         ("LETTERBOX_SPILL_MESSAGES", "0"),
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "3"),
     ];
-    let broker = letterbox_tests::Proxy::before(&world.amqp_url).await;
-    let mut all = settings.to_vec();
-    all.push(("AMQP_URL", &broker.url));
-    let gateway = world.gateway_with(&all).await;
+    let (world, broker, gateway) = World::with_broker_proxy(&settings).await;
     let _worker = world.worker().await;
     let operator = world.operator().await;
     let form = world.form(&gateway).await;
@@ -178,10 +174,8 @@ async fn moves_say_which_links_they_end() {
     let mut form = form;
     for order in &moves {
         let (code, told) = world.refusal(order);
-        assert!(
-            code == 2 && told.contains("the form link of Contact"),
-            "{order}: {told}"
-        );
+        assert_eq!(code, 2, "{order}: {told}");
+        assert_tells(&told, &["the form link of Contact"]);
         form.assert_lives().await;
         world.order(format!("{order} --yes"));
         form.assert_dead().await;
@@ -189,9 +183,7 @@ async fn moves_say_which_links_they_end() {
             form = world.form_in(&gateway, workspace, owner).await;
             continue;
         }
-        world.order(format!(
-            "member set --workspace {workspace} --user {owner} --role owner"
-        ));
+        world.set_owner_role(&form, MemberRole::Owner).await;
         world.order(format!("workflow deploy {} --yes", form.workflow));
         let link = world.order(format!("form-link create {} --yes", form.workflow));
         form = form.with_token(link["token"].as_str().unwrap());

@@ -1,7 +1,9 @@
 //! The document behind a form link, as it is served: what it carries, what it allows, what it tells
 //! nobody.
 
-use letterbox_tests::{Answer, DEFINITION, Form, Process, World, eventually};
+use letterbox_tests::{
+    Answer, DEFINITION, Form, Process, World, assert_hides, assert_tells, eventually,
+};
 use serde_json::{Value, json};
 
 async fn get(gateway: &Process, path: &str) -> Answer {
@@ -37,10 +39,8 @@ async fn form_with(world: &World, gateway: &Process, form: Value, page: Value) -
         definition["form"][name] = value.clone();
     }
     definition["page"] = page;
-    let text = definition.to_string();
-    world
-        .form_of(gateway, plain.workspace, plain.owner, &text)
-        .await
+    let (workspace, owner, text) = (plain.workspace, plain.owner, definition.to_string());
+    world.form_of(gateway, workspace, owner, &text).await
 }
 
 #[tokio::test]
@@ -55,12 +55,8 @@ async fn a_document_is_strict_and_carries_its_form() {
         (200, Some("text/html; charset=utf-8"))
     );
     let policy = document.header("content-security-policy").unwrap();
-    assert!(
-        policy.starts_with("default-src 'none';")
-            && !policy.contains("unsafe")
-            && !policy.contains('*'),
-        "{policy}"
-    );
+    assert!(policy.starts_with("default-src 'none';"), "{policy}");
+    assert_hides(policy, &["unsafe", "*"]);
     for directive in [
         "connect-src 'self' https://in.example.com;",
         "script-src 'self';",
@@ -68,16 +64,12 @@ async fn a_document_is_strict_and_carries_its_form() {
         "base-uri 'none'",
         "form-action 'none'",
     ] {
-        assert!(policy.contains(directive), "{policy}");
+        assert_tells(policy, &[directive]);
     }
     let address = "data-base-url=\"https://in.example.com/a&amp;b%22c\"";
-    assert!(document.body.contains(address), "{}", document.body);
+    assert_tells(&document.body, &[address]);
     let read: Value = serde_json::from_str(&form.read().await.body).unwrap();
-    assert_eq!(
-        told(&document)["form"],
-        read,
-        "the form, as anybody reads it"
-    );
+    assert_eq!(told(&document)["form"], read); // the form, as anybody reads it
     assert_eq!(told(&document)["challenge"], Value::Null);
     for (name, value) in [
         ("cross-origin-opener-policy", "same-origin"),
@@ -124,41 +116,29 @@ async fn what_the_owner_says_stays_in_its_place() {
         assert_eq!(&told[name], value, "{name}");
     }
     assert_eq!(told["colors"]["accent"], "#ffd400");
-    assert_eq!(
-        told["colors"]["ink"], "#000000",
-        "yellow is written on in black"
-    );
-    assert_ne!(
-        told["colors"]["light_ring"], "#ffd400",
-        "yellow on white is not seen"
-    );
+    assert_eq!(told["colors"]["ink"], "#000000"); // yellow is written on in black
+    assert_ne!(told["colors"]["light_ring"], "#ffd400"); // yellow on white is not seen
     assert!(!document.body.contains("<script>") && !document.body.contains("<img src=x"));
     assert_eq!(document.body.matches("<script").count(), 1);
     assert!(document.body.contains("<html lang=\"ar\">"));
     for meta in ["og:title", "og:description", "og:site_name"] {
-        assert!(
-            document.body.contains(&format!("property=\"{meta}\"")),
-            "{meta}"
-        );
+        assert_tells(&document.body, &[&format!("property=\"{meta}\"")]);
     }
     let policy = document.header("content-security-policy").unwrap();
     let ancestors = "frame-ancestors https://www.example.com https://example.org:8443";
     assert!(policy.ends_with(ancestors), "{policy}");
     // Those who read the form itself are told nothing of it.
     let read = form.read().await.body;
-    assert!(
-        !read.contains("example.com") && !read.contains("#ffd400"),
-        "{read}"
-    );
+    assert_hides(&read, &["example.com", "#ffd400"]);
 }
 
 #[tokio::test]
 async fn a_document_without_a_form_says_nothing_of_its_token() {
     let (world, gateway) = World::with_gateway().await;
     let (paused, replaced) = (world.form(&gateway).await, world.form(&gateway).await);
-    let operator = world.operator().await;
-    let pausing = operator.move_workflow(paused.workflow, letterbox_operator::Move::Pause);
-    pausing.await.unwrap();
+    world
+        .move_workflow(paused.workflow, letterbox_operator::Move::Pause)
+        .await;
     world.relink(&replaced).await;
     let unknown = visit(&paused.with_token(&"0".repeat(64))).await;
     assert_eq!(unknown.status, 404);
@@ -190,10 +170,8 @@ async fn a_document_is_under_the_limits_of_its_form() {
     let seconds: u64 = limited.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds));
     assert!(limited.body.contains(&format!("data-retry=\"{seconds}\"")));
-    assert_eq!(
-        limited.header("content-type"),
-        Some("text/html; charset=utf-8")
-    );
+    let kind = limited.header("content-type").unwrap();
+    assert_eq!(kind, "text/html; charset=utf-8");
     // It asks again, in whatever frame it is, and shows no form until then.
     let policy = limited.header("content-security-policy").unwrap();
     assert!(policy.ends_with("frame-ancestors *"), "{policy}");
@@ -217,38 +195,23 @@ async fn files_of_the_page_are_its_own() {
     let scripts = scripts.map(|name| format!("{name}.js"));
     let words = letterbox_common::form::Locale::WORDS.iter();
     let words = words.map(|locale| format!("words/{locale}.js"));
-    let texts = scripts
-        .into_iter()
-        .chain(words)
-        .map(|name| (name, "text/javascript"));
+    let texts = scripts.into_iter().chain(words);
+    let texts = texts.map(|name| (name, "text/javascript"));
     let others = [("form.css", "text/css"), ("icon.svg", "image/svg+xml")];
     let others = others.map(|(name, media_type)| (name.to_owned(), media_type));
     let mut files = 0.0;
     for (name, media_type) in texts.chain(others) {
         let file = get(&gateway, &format!("/forms/{name}")).await;
         assert_eq!(file.status, 200, "{name}");
-        assert!(
-            file.header("content-type").unwrap().starts_with(media_type),
-            "{name}"
-        );
-        assert_eq!(
-            file.header("cross-origin-resource-policy"),
-            Some("same-origin")
-        );
+        let kind = file.header("content-type").unwrap();
+        assert!(kind.starts_with(media_type), "{name}");
+        let policy = file.header("cross-origin-resource-policy");
+        assert_eq!(policy, Some("same-origin"));
         let own = file.body.replace("http://www.w3.org/2000/svg", "");
-        assert!(!own.contains("://") && !own.contains("//cdn"), "{name}");
-        assert!(
-            !own.contains(" style=") && !own.contains("onclick"),
-            "{name}"
-        );
+        assert_hides(&own, &["://", "//cdn", " style=", "onclick"]);
         files += 1.0;
     }
     assert_eq!(get(&gateway, "/forms/words/xx.js").await.status, 404);
-    eventually("counted", async || {
-        gateway
-            .metric("letterbox_request_duration_seconds_count")
-            .await
-            >= files
-    })
-    .await;
+    let counted = "letterbox_request_duration_seconds_count";
+    eventually(counted, async || gateway.metric(counted).await >= files).await;
 }

@@ -8,7 +8,7 @@ use letterbox_tests::{Answer, Form, Proxy, World, eventually};
 use serde_json::json;
 
 fn assert_limited(answer: &Answer) -> u64 {
-    assert!(answer.is_refused(429, "rate_limited"), "{answer:?}");
+    answer.assert_refused(429, "rate_limited");
     assert!(answer.body.contains("Rate limit exceeded"));
     let seconds = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds), "{seconds}");
@@ -31,11 +31,10 @@ async fn a_token_allows_twenty_requests_over_all_gateways() {
         }
     });
     let answers = join_all(asking).await;
-    assert_eq!(
-        answers.iter().filter(|answer| answer.status == 200).count(),
-        20
-    );
-    for refused in answers.iter().filter(|answer| answer.status != 200) {
+    let (passed, refused): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.status == 200);
+    assert_eq!(passed.len(), 20);
+    for refused in refused {
         assert!(assert_limited(refused) >= 50);
     }
     other.assert_lives().await;
@@ -66,14 +65,8 @@ async fn a_client_is_allowed_sixty_requests_of_any_kind() {
         from("198.51.100.7", n).assert_lives().await;
     }
     for n in 50..60 {
-        assert_eq!(
-            dead.at(&gateways[n % 2])
-                .from("198.51.100.7")
-                .read()
-                .await
-                .status,
-            404
-        );
+        let dead = dead.at(&gateways[n % 2]).from("198.51.100.7");
+        assert_eq!(dead.read().await.status, 404);
     }
     for gateway in &gateways {
         let spelled = [
@@ -143,26 +136,20 @@ async fn a_flood_that_is_refused_is_not_counted_in_the_database() {
     }
     assert_limited(&form.read().await);
     assert_limited(&dead.read().await);
-    let statements = async |name: &str| {
-        let metric = "letterbox_statement_duration_seconds_count";
-        gateway
-            .metric(&format!("{metric}{{statement=\"{name}\"}}"))
-            .await
-    };
-    let asked = statements("admit").await;
+    let asked = gateway.calls("admit").await;
     for _ in 0..100 {
         assert_limited(&dead.read().await);
     }
-    assert_eq!(statements("admit").await, asked);
+    assert_eq!(gateway.calls("admit").await, asked);
     // A dead link is 404, exhausted or not: the token is looked up, its hits are left alone.
     let hits = "SELECT md5(string_agg(concat(xmin, ' ', xmax, key, hits), '' ORDER BY key))
                 FROM rate_limits";
-    let rows: String = world.database.query_one(hits, &[]).await.unwrap().get(0);
+    let rows: String = world.value(hits).await;
     for _ in 0..100 {
         assert_limited(&form.from("198.51.100.41").read().await);
     }
-    assert!(statements("admit").await > asked);
-    let after: String = world.database.query_one(hits, &[]).await.unwrap().get(0);
+    assert!(gateway.calls("admit").await > asked);
+    let after: String = world.value(hits).await;
     assert_eq!(rows, after, "neither locked nor written");
     let paused = "UPDATE workflows SET state = 'paused' WHERE live_release_id =
         (SELECT release_id FROM live_form_links WHERE token_sha256 = sha256($1::text::bytea))";
@@ -180,11 +167,7 @@ async fn an_untrusted_proxy_is_itself_the_client() {
         .await;
     let form = world.form(&gateway).await.with_token(&"x".repeat(40));
     for _ in 0..60 {
-        assert_eq!(
-            form.read().await.status,
-            404,
-            "each says that it comes from elsewhere"
-        );
+        assert_eq!(form.read().await.status, 404); // each says that it comes from elsewhere
     }
     assert_limited(&form.read().await);
 
@@ -214,15 +197,12 @@ async fn retry_after_is_true_to_the_second() {
         let told = assert_limited(&form.at(&fresh).read().await);
         // Exact, unless this machine has paused between the two.
         let least = (60.0 - age - began.elapsed().as_secs_f64()).ceil() as u64;
-        assert!(
-            (least..=expected).contains(&told),
-            "{age}: {told}, at least {least}"
-        );
+        assert!((least..=expected).contains(&told), "{age}: {told} {least}");
     }
     let gateway = world.gateway().await;
     let aged = "UPDATE rate_limits
         SET hits = array_fill(clock_timestamp() - interval '60.1 seconds', ARRAY[20])";
-    world.database.execute(aged, &[]).await.unwrap();
+    world.change(aged).await;
     form.at(&gateway).assert_lives().await;
 }
 
@@ -235,7 +215,7 @@ async fn an_exhausted_limit_becomes_free_again() {
     let nearly = "UPDATE rate_limits
         SET hits = array_fill(clock_timestamp() - interval '55 seconds', ARRAY[20])
                   WHERE substring(key FROM 1 FOR 1) = 't'";
-    world.database.execute(nearly, &[]).await.unwrap();
+    world.change(nearly).await;
     assert!(assert_limited(&form.read().await) <= 5);
     eventually("free again", async || form.read().await.status == 200).await;
 }
@@ -252,10 +232,7 @@ async fn requests_that_cannot_be_counted_are_refused() {
         form.read().await,
         form.submit("k", &letterbox_tests::payload()).await,
     ] {
-        assert!(
-            answer.is_refused(503, "temporarily_unavailable"),
-            "{answer:?}"
-        );
+        answer.assert_refused(503, "temporarily_unavailable");
         assert_eq!(answer.header("retry-after"), Some("5"));
     }
     database.pass();
@@ -268,10 +245,8 @@ async fn requests_that_cannot_be_counted_are_refused() {
 #[tokio::test]
 async fn subjects_are_locked_in_their_order() {
     let world = World::new().await;
-    let (waiting, holding) = (
-        world.session(Role::Gateway).await,
-        world.session(Role::Gateway).await,
-    );
+    let waiting = world.session(Role::Gateway).await;
+    let holding = world.session(Role::Gateway).await;
     let batch = async |sql: &str| holding.batch_execute(sql).await.unwrap();
     batch("INSERT INTO rate_limits VALUES ('a', '{}')").await;
     batch("BEGIN; SELECT FROM rate_limits FOR UPDATE").await;
@@ -290,22 +265,14 @@ async fn only_stale_rows_are_swept() {
     let rows = "INSERT INTO rate_limits
         SELECT sha256(n::text::bytea), ARRAY[clock_timestamp() - interval '61 seconds']
                 FROM generate_series(1, 12000) AS n";
-    world.database.execute(rows, &[]).await.unwrap();
-    world
-        .database
-        .execute("INSERT INTO rate_limits VALUES ('never', '{}')", &[])
-        .await
-        .unwrap();
+    world.change(rows).await;
+    let change = "INSERT INTO rate_limits VALUES ('never', '{}')";
+    world.change(change).await;
     let client = world.session(Role::Gateway).await;
-    let mut statements = letterbox_gateway::statements();
-    let sweep = statements
-        .find(|one| one.name == "sweep_rate_limits")
-        .unwrap()
-        .sql;
-    assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 10_000);
-    assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 2_001);
-    assert_eq!(client.execute(sweep, &[&10_000_i64]).await.unwrap(), 0);
-    world
-        .assert_count("SELECT count(*) FROM rate_limits", 2)
-        .await; // the client's and the token's
+    let sweep = crate::states::of_gateway("sweep_rate_limits").sql;
+    for swept in [10_000, 2_001, 0] {
+        let sweeping = client.execute(sweep, &[&10_000_i64]).await;
+        assert_eq!(sweeping.unwrap(), swept);
+    }
+    world.assert_rows("rate_limits", 2).await; // the client's and the token's
 }

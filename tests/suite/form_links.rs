@@ -49,9 +49,7 @@ impl Order {
 
 /// Brings the workflow and its owner back to where a link is possible; false where that can't be.
 async fn restore(world: &World, form: &Form) -> bool {
-    world
-        .set_role(form.workspace, form.owner, MemberRole::Owner)
-        .await;
+    world.set_owner_role(form, MemberRole::Owner).await;
     let operator = world.operator().await;
     operator.deploy(form.workflow, None).await.is_ok()
 }
@@ -121,16 +119,10 @@ async fn plain_sql_ends_the_link_too() {
 #[tokio::test]
 async fn other_changes_leave_the_link_alone() {
     let (world, gateway) = World::with_gateway().await;
-    let operator = world.operator().await;
     let form = world.form(&gateway).await;
     let neighbour = world.form_in(&gateway, form.workspace, form.owner).await;
-    world
-        .set_role(form.workspace, form.owner, MemberRole::Runner)
-        .await;
-    operator
-        .set_allowance(form.workspace, Some(0))
-        .await
-        .unwrap();
+    world.set_owner_role(&form, MemberRole::Runner).await;
+    world.set_allowance(form.workspace, Some(0)).await;
     world.change("UPDATE workflows SET name = 'Other'").await;
     world.move_workflow(neighbour.workflow, Move::Pause).await;
     let stranger = world.member(form.workspace, "s", MemberRole::Viewer).await;
@@ -144,8 +136,7 @@ async fn other_changes_leave_the_link_alone() {
 async fn the_database_refuses_what_would_revive_a_link() {
     let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
-    let operator = world.operator().await;
-    operator.deploy(form.workflow, None).await.unwrap();
+    world.redeploy(form.workflow).await;
     let again =
         "INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256)
         SELECT l.workspace_id, gen_random_uuid(), l.workflow_id, w.live_release_id, ";
@@ -165,16 +156,10 @@ async fn the_database_refuses_what_would_revive_a_link() {
         ),
     ];
     for statement in refused {
-        let error = world
-            .database
-            .batch_execute(&statement)
-            .await
-            .expect_err(&statement);
+        let refused = world.database.batch_execute(&statement).await;
+        let error = refused.expect_err(&statement);
         let code = error.code().unwrap().code();
-        assert!(
-            ["23001", "23505"].contains(&code),
-            "{statement}: {code} {error}"
-        );
+        assert!(["23001", "23505"].contains(&code), "{statement}: {code}");
         form.assert_dead().await;
     }
 }
@@ -192,16 +177,12 @@ async fn no_link_outlives_a_concurrent_move() {
             let target = world.database_url.parse().unwrap();
             tokio::spawn(async move {
                 let operator = Operator::connect(&target).await.unwrap();
+                let made = operator.create_form_link(workflow, Default::default());
                 // May be refused, must not fail otherwise.
-                if let Err(error) = operator
-                    .create_form_link(workflow, Default::default())
-                    .await
-                {
-                    let refused = error.to_string();
-                    assert!(
-                        refused.contains("not deployed") || refused.contains("may not run"),
-                        "{refused}"
-                    );
+                if let Err(error) = made.await {
+                    let told = error.to_string();
+                    let reasons = ["not deployed", "may not run"];
+                    assert!(reasons.iter().any(|one| told.contains(one)), "{told}");
                 }
             })
         });
@@ -212,15 +193,10 @@ async fn no_link_outlives_a_concurrent_move() {
             Order::Remove,
         ];
         moves[round % 3].run(&world, &form).await;
-        join_all(makers)
-            .await
-            .into_iter()
-            .for_each(|maker| maker.unwrap());
-        assert_eq!(
-            world.count(live).await,
-            0,
-            "round {round}: a link outlived the move"
-        );
+        for maker in join_all(makers).await {
+            maker.unwrap();
+        }
+        assert_eq!(world.count(live).await, 0, "round {round}");
         restore(&world, &form).await;
     }
 }
@@ -231,21 +207,13 @@ async fn tokens_are_stored_as_their_hash_only() {
     let form = world.form(&gateway).await;
     assert_eq!(form.token.len(), 64, "256 bits as hexadecimal digits");
     let holds = "SELECT count(*) FROM form_links WHERE token_sha256 = sha256($1)";
-    let found: i64 = world
-        .database
-        .query_one(holds, &[&form.token.as_bytes()])
-        .await
-        .unwrap()
-        .get(0);
-    assert_eq!(found, 1);
+    let token = form.token.as_bytes();
+    let found = world.database.query_one(holds, &[&token]).await.unwrap();
+    assert_eq!(found.get::<_, i64>(0), 1);
     let tables =
         "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'";
-    for row in world.database.query(tables, &[]).await.unwrap() {
-        let table: String = row.get(0);
-        let holds = format!(
-            "SELECT count(*) FROM {table} t WHERE t::text LIKE '%{}%'",
-            form.token
-        );
-        assert_eq!(world.count(&holds).await, 0, "{table}");
+    for table in world.column::<String>(tables).await {
+        let holds = format!("{table} t WHERE t::text LIKE '%{}%'", form.token);
+        world.assert_rows(&holds, 0).await;
     }
 }

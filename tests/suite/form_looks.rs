@@ -49,25 +49,20 @@ async fn the_page_says_whose_form_it_is(engine: Engine) {
     let color = "getComputedStyle(document.getElementById('submit')).backgroundColor";
     assert_eq!(page.evaluate(color).await, "rgb(11, 110, 79)");
     let name = page.field("Your name").await;
-    assert_eq!(
-        name.attr("autocomplete").await.unwrap().as_deref(),
-        Some("name")
-    );
+    let filled = name.attr("autocomplete").await.unwrap();
+    assert_eq!(filled.as_deref(), Some("name"));
     // What a field is meant for stands beside it, not in it.
     assert_eq!(name.attr("placeholder").await.unwrap(), None);
     page.await_text("Ada Lovelace").await;
-    let privacy = page
-        .evaluate("document.querySelector('#privacy a').href")
-        .await;
-    assert_eq!(privacy, "https://example.com/privacy");
+    let privacy = "document.querySelector('#privacy a').href";
+    let expected = "https://example.com/privacy";
+    assert_eq!(page.evaluate(privacy).await, expected);
     page.picture("owner").await;
     page.answer("Ada").await;
     page.press("Send request").await;
     page.await_text("Thank you").await;
-    let next = page
-        .evaluate("document.querySelector('#next a').href")
-        .await;
-    assert_eq!(next, "https://example.com/next");
+    let next = "document.querySelector('#next a').href";
+    assert_eq!(page.evaluate(next).await, "https://example.com/next");
     page.close().await;
 }
 
@@ -80,10 +75,8 @@ async fn the_page_speaks_the_language_of_its_form(engine: Engine) {
         page.visit(&site, &form).await;
         let words = format!("import('/forms/words/{locale}.js').then((words) => words.default)");
         let words = page.promised(&words).await;
-        let said = page
-            .evaluate("[document.documentElement.lang, document.documentElement.dir]")
-            .await;
-        assert_eq!(said, json!([locale, words["dir"]]));
+        let said = "[document.documentElement.lang, document.documentElement.dir]";
+        assert_eq!(page.evaluate(said).await, json!([locale, words["dir"]]));
         page.press(words["submit"].as_str().unwrap()).await;
         for word in ["checkAnswers", "required", "tick", "optional", "passwords"] {
             page.await_text(words[word].as_str().unwrap()).await;
@@ -97,11 +90,8 @@ async fn the_page_speaks_the_language_of_its_form(engine: Engine) {
              Math.round(document.querySelector(one).getBoundingClientRect().{side}))"
         );
         let edges = page.evaluate(&edges).await;
-        let edges = edges.as_array().unwrap();
-        assert!(
-            edges.iter().all(|edge| edge == &edges[0]),
-            "{locale}: {edges:?}"
-        );
+        let mut others = edges.as_array().unwrap().iter();
+        assert!(others.all(|edge| *edge == edges[0]), "{locale}: {edges}");
         let align = page.evaluate("getComputedStyle(document.getElementById('title')).textAlign");
         assert_eq!(align.await, side, "{locale}");
         page.picture(&format!("language-{locale}")).await;
@@ -154,17 +144,12 @@ async fn a_link_fills_in_what_is_empty(engine: Engine) {
     let mark = "Filled in by the link";
     assert_eq!(page.evaluate(marks).await, json!([mark, mark, mark]));
     assert_eq!(page.evaluate("location.hash + location.search").await, "");
-    site.world
-        .assert_count("SELECT count(*) FROM form_submissions", 0)
-        .await;
+    site.world.assert_rows("form_submissions", 0).await;
 
     // What somebody has written stays.
     page.fill_in("Your name", "Grace").await;
-    page.open(&format!(
-        "{}#name=Ada&email=ada@example.com",
-        site.link(&form)
-    ))
-    .await;
+    let brought = "name=Ada&email=ada@example.com";
+    page.open(&format!("{}#{brought}", site.link(&form))).await;
     page.await_text("has filled in the marked answers").await;
     let expected = json!(["Grace", "ada@example.com", "one\ntwo", "1,5", false]);
     assert_eq!(page.evaluate(values).await, expected);
@@ -292,9 +277,8 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     page.await_text("Not to be lost").await;
     page.assert_usable(&format!("{name}-dead")).await;
 
-    site.world
-        .change("ALTER TABLE rate_limits RENAME TO away")
-        .await;
+    let change = "ALTER TABLE rate_limits RENAME TO away";
+    site.world.change(change).await;
     page.open(&site.link(&form)).await;
     eventually("trouble is told", async || {
         let shown = "document.getElementById('trouble').hidden === false";

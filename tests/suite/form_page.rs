@@ -23,13 +23,9 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     phone.visit(&site, &form).await;
     assert_eq!(phone.evaluate("document.title").await, "Contact us");
     phone.picture("phone").await;
-    let wide = phone
-        .evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        .await;
-    assert!(
-        wide.as_i64().unwrap() <= 0,
-        "the page is {wide} pixels too wide"
-    );
+    let wide = "document.documentElement.scrollWidth - window.innerWidth";
+    let wide = phone.evaluate(wide).await;
+    assert!(wide.as_i64().unwrap() <= 0, "{wide} pixels too wide");
 
     // Mistakes are listed, announced, and tied to their fields.
     phone.fill_in("E-mail address", "nobody").await;
@@ -37,51 +33,30 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     phone.await_text("Please check your answers").await;
     assert_eq!(phone.evaluate("document.activeElement.id").await, "summary");
     assert_eq!(phone.evaluate("document.title").await, "Error: Contact us");
-    assert_eq!(
-        phone
-            .evaluate("document.activeElement.getAttribute('role')")
-            .await,
-        "alert"
-    );
+    let role = "document.activeElement.getAttribute('role')";
+    assert_eq!(phone.evaluate(role).await, "alert");
+    let email = "Please enter an e-mail address, like name@example.com.";
     for (label, message) in [
         ("Your name", "Please fill in this field."),
-        (
-            "E-mail address",
-            "Please enter an e-mail address, like name@example.com.",
-        ),
+        ("E-mail address", email),
         ("I accept the terms", "Please tick this box."),
     ] {
         let field = phone.field(label).await;
-        assert_eq!(
-            field.attr("aria-invalid").await.unwrap().as_deref(),
-            Some("true"),
-            "{label}"
-        );
-        let error = field
-            .attr("aria-describedby")
-            .await
-            .unwrap()
-            .expect("tied to its error");
+        let invalid = field.attr("aria-invalid").await.unwrap();
+        assert_eq!(invalid.as_deref(), Some("true"), "{label}");
+        let tied = field.attr("aria-describedby").await.unwrap();
         // And to its hint, where it has one.
-        let error = error.split(' ').next().unwrap();
-        assert_eq!(
-            phone
-                .evaluate(&format!("document.getElementById('{error}').innerText"))
-                .await,
-            message
-        );
+        let error = tied.as_deref().and_then(|tied| tied.split(' ').next());
+        let error = error.expect("tied to its error");
+        let told = format!("document.getElementById('{error}').innerText");
+        assert_eq!(phone.evaluate(&told).await, message);
     }
     for label in ["Message", "Seats"] {
-        assert_eq!(
-            phone.field(label).await.attr("aria-invalid").await.unwrap(),
-            None,
-            "{label}"
-        );
+        let invalid = phone.field(label).await.attr("aria-invalid").await;
+        assert_eq!(invalid.unwrap(), None, "{label}");
     }
     phone.picture("phone-errors").await;
-    site.world
-        .assert_count("SELECT count(*) FROM form_submissions", 0)
-        .await;
+    site.world.assert_rows("form_submissions", 0).await;
 
     phone.fill_in("Your name", "Ada \u{e4}").await;
     phone.fill_in("E-mail address", "ada@example.com").await;
@@ -97,19 +72,12 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     assert_eq!(phone.evaluate("document.activeElement.tagName").await, "H1");
     phone.picture("phone-done").await;
     site.world.await_runs(1).await;
-    let row = site
-        .world
-        .database
-        .query_one("SELECT input FROM runs", &[])
-        .await
-        .unwrap();
-    let expected =
-        json!({"name": "Ada \u{e4}", "email": "ada@example.com", "seats": 2.5, "terms": true});
-    assert_eq!(
-        serde_json::from_slice::<Value>(row.get(0)).unwrap(),
-        expected,
-        "what is left empty is left out"
-    );
+    let input: Vec<u8> = site.world.value("SELECT input FROM runs").await;
+    let input: Value = serde_json::from_slice(&input).unwrap();
+    let (name, email) = ("Ada \u{e4}", "ada@example.com");
+    // What is left empty is left out.
+    let expected = json!({"name": name, "email": email, "seats": 2.5, "terms": true});
+    assert_eq!(input, expected);
     phone.close().await;
 
     // In the dark, and after the link has died.
@@ -119,19 +87,10 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     };
     let desktop = Browser::start_for(engine, 1280, 900, dark).await;
     desktop.visit(&site, &form).await;
-    assert_eq!(
-        desktop
-            .evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-            .await,
-        true
-    );
+    let is_dark = "matchMedia('(prefers-color-scheme: dark)').matches";
+    assert_eq!(desktop.evaluate(is_dark).await, true);
     desktop.picture("desktop-dark").await;
-    site.world
-        .operator()
-        .await
-        .create_form_link(form.workflow, Default::default())
-        .await
-        .unwrap();
+    site.world.relink(&form).await;
     desktop.answer("Ada").await;
     desktop.press("Submit").await;
     desktop.await_text("This form is not available").await;
@@ -228,16 +187,12 @@ async fn page_and_service_hold_every_type_of_field_to_the_same_bound(engine: Eng
         assert_eq!(refused.status, 400, "{word}: {refused:?}");
         enter(&page, &format!("A {word}"), &too_long).await;
         page.press("Submit").await;
-        let told = format!(
-            "Please use at most {max} characters. You have used {}.",
-            max + 1
-        );
+        let used = max + 1;
+        let told = format!("Please use at most {max} characters. You have used {used}.");
         page.await_text(&told).await;
         enter(&page, &format!("A {word}"), &"".into()).await;
     }
-    site.world
-        .assert_count("SELECT count(*) FROM form_submissions", 0)
-        .await;
+    site.world.assert_rows("form_submissions", 0).await;
 
     let accepted = form.submit("all", &Value::Object(longest.clone())).await;
     assert_eq!(accepted.status, 200, "{accepted:?}");
@@ -248,14 +203,8 @@ async fn page_and_service_hold_every_type_of_field_to_the_same_bound(engine: Eng
     page.await_text("Thank you").await;
     page.close().await;
     site.world.await_runs(2).await;
-    for row in site
-        .world
-        .database
-        .query("SELECT input FROM runs", &[])
-        .await
-        .unwrap()
-    {
-        let input: Value = serde_json::from_slice(row.get(0)).unwrap();
+    for input in site.world.column::<Vec<u8>>("SELECT input FROM runs").await {
+        let input: Value = serde_json::from_slice(&input).unwrap();
         assert_eq!(input, Value::Object(longest.clone()));
     }
 }

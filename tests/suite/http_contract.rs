@@ -1,6 +1,6 @@
 //! Contract, section 2: what all endpoints have in common.
 
-use letterbox_tests::{Answer, World, raw};
+use letterbox_tests::{Answer, World, assert_tells, raw};
 use reqwest::Method;
 use tokio::io::AsyncWriteExt;
 
@@ -81,20 +81,12 @@ async fn requests_that_are_not_http_get_an_envelope_too() {
         };
         let answer = raw(&address, request.as_bytes()).await;
         let shown = &request[..request.len().min(80)];
-        let (head, body) = answer
-            .split_once("\r\n\r\n")
-            .unwrap_or_else(|| panic!("{shown}: no answer: {answer:?}"));
-        assert!(
-            head.starts_with(&format!("HTTP/1.1 {status}")),
-            "{shown}: {answer}"
-        );
-        let envelope: serde_json::Value =
-            serde_json::from_str(body).unwrap_or_else(|_| panic!("{shown}: {answer}"));
+        let begins = answer.starts_with(&format!("HTTP/1.1 {status}"));
+        assert!(begins, "{shown}: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let envelope: serde_json::Value = serde_json::from_str(body).expect(shown);
         assert_eq!(envelope["error"]["code"], code, "{shown}");
-        assert!(
-            head.contains(&format!("content-length: {}", body.len())),
-            "{head}"
-        );
+        assert_tells(&head, &[&format!("content-length: {}", body.len())]);
         for (name, value) in COMMON {
             assert!(head.contains(&format!("{name}: {value}")), "{head}");
         }
@@ -122,7 +114,7 @@ async fn browsers_may_call_only_from_our_origins() {
     for origin in ["https://app.example.com", "https://in.example.com"] {
         // The body is no JSON, so the door was passed.
         let answer = send("x", origin).await;
-        assert!(answer.is_refused(400, "invalid_input"), "{answer:?}");
+        answer.assert_refused(400, "invalid_input");
         assert_eq!(answer.header("access-control-allow-origin"), Some(origin));
         assert_eq!(answer.header("vary"), Some("Origin"));
         let answer = ask(origin).await;
@@ -138,19 +130,11 @@ async fn browsers_may_call_only_from_our_origins() {
         let answer = send("{}", origin).await;
         assert!(answer.is_refused(403, "origin_not_allowed"), "{origin}");
         let mut names = answer.headers.iter().map(|(name, _)| name);
-        assert!(
-            names.all(|name| !name.starts_with("access-control")),
-            "{answer:?}"
-        );
+        assert!(names.all(|name| !name.starts_with("access-control")));
         assert_eq!(ask(origin).await.status, 403);
     }
-    world
-        .assert_count("SELECT count(*) FROM webhook_deliveries", 0)
-        .await; // a refused origin has no effect
-    assert!(
-        webhook.send("{}").await.is_first(),
-        "a server sends no origin"
-    );
+    world.assert_rows("webhook_deliveries", 0).await; // a refused origin has no effect
+    assert!(webhook.send("{}").await.is_first()); // a server sends no origin
 }
 
 /// What two servers could read in two ways is refused.
@@ -158,6 +142,9 @@ async fn browsers_may_call_only_from_our_origins() {
 async fn heads_are_read_strictly() {
     let (_world, gateway) = World::with_gateway().await;
     let address = gateway.public_address();
+    let sent = |encoding: &str| {
+        format!("POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: {encoding}\r\n")
+    };
     for (head, status) in [
         ("GET /forms/form.js HTTP/1.1\r\nhost: x\r\n", 200),
         ("GET http://x/forms/form.js HTTP/1.1\r\nhost: X\r\n", 200),
@@ -165,19 +152,9 @@ async fn heads_are_read_strictly() {
         ("GET /forms/form.js HTTP/1.1\r\n", 400),
         ("GET /forms/form.js HTTP/1.1\r\nhost: x\r\nhost: x\r\n", 400),
         ("GET http://y/forms/form.js HTTP/1.1\r\nhost: x\r\n", 400),
-        (
-            "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n",
-            400,
-        ),
-        (
-            "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\
-             transfer-encoding: chunked\r\n",
-            400,
-        ),
-        (
-            "POST /nothing HTTP/1.1\r\nhost: x\r\ntransfer-encoding: Chunked\r\n",
-            404,
-        ),
+        (&sent("gzip, chunked"), 400),
+        (&sent("gzip\r\ntransfer-encoding: chunked"), 400),
+        (&sent("Chunked"), 404),
     ] {
         let answer = raw(&address, format!("{head}\r\n0\r\n\r\n").as_bytes()).await;
         let (protocol, rest) = answer.split_once(' ').unwrap_or_default();
@@ -204,20 +181,11 @@ async fn early_refusals_reach_senders_of_large_bodies() {
         ("/public/workflow-forms/forms/submit", None, 413),
     ] {
         for _ in 0..5 {
-            let mut request = gateway
-                .http
-                .post(format!("{base}{path}"))
-                .body(large.clone());
+            let mut request = gateway.http.post(format!("{base}{path}"));
             if let Some(origin) = origin {
                 request = request.header("origin", origin);
             }
-            let answer = Answer::of(
-                request
-                    .send()
-                    .await
-                    .unwrap_or_else(|error| panic!("{path}: {error:?}")),
-            )
-            .await;
+            let answer = Answer::to(request.body(large.clone())).await;
             assert_eq!(answer.status, status, "{path}");
             answer.code();
         }
@@ -230,13 +198,10 @@ async fn a_peer_that_reads_nothing_is_disconnected() {
     let (_world, gateway) = World::with_gateway().await;
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
-    let mut stream = socket
-        .connect(gateway.public_address().parse().unwrap())
-        .await
-        .unwrap();
+    let address = gateway.public_address().parse().unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
     let asked = "GET /forms/form.js HTTP/1.1\r\nhost: x\r\n\r\n".repeat(100);
     let asking = async { while stream.write_all(asked.as_bytes()).await.is_ok() {} };
-    tokio::time::timeout(std::time::Duration::from_secs(60), asking)
-        .await
-        .expect("the gateway closes the connection");
+    let closing = tokio::time::timeout(std::time::Duration::from_secs(60), asking);
+    closing.await.expect("the gateway closes the connection");
 }

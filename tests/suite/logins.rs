@@ -10,7 +10,7 @@ use std::{
 };
 
 use letterbox_database::{Role, connect_once};
-use letterbox_tests::{PrivateDatabase, World, folder};
+use letterbox_tests::{PrivateDatabase, World, folder, value};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -26,14 +26,8 @@ fn newer_postgres() -> Option<PathBuf> {
     let links = fs::read_to_string(package.join("native/pg-symlinks.json")).ok()?;
     let copy = folder().join(format!("newer-{}", Uuid::new_v4().simple()));
     fs::create_dir(&copy).unwrap();
-    run(
-        "cp",
-        &[
-            "-R",
-            &package.join("native").display().to_string(),
-            &copy.display().to_string(),
-        ],
-    );
+    let native = package.join("native").display().to_string();
+    run("cp", &["-R", &native, &copy.display().to_string()]);
     let links: Value = serde_json::from_str(&links).unwrap();
     for link in links.as_array().unwrap() {
         let of = |member: &str| Path::new(link[member].as_str().unwrap());
@@ -88,13 +82,11 @@ async fn an_administrator_who_is_no_superuser_makes_the_logins() {
     };
     let first = session(url.as_str()).await;
     let version = "SELECT current_setting('server_version_num')::integer";
-    let version: i32 = first.query_one(version, &[]).await.unwrap().get(0);
+    let version: i32 = value(&first, version).await;
     assert!(version >= 160_000, "{version}");
     // The names are for what the administrator makes.
-    first
-        .batch_execute("CREATE ROLE root SUPERUSER LOGIN PASSWORD 'x'")
-        .await
-        .unwrap();
+    let root = "CREATE ROLE root SUPERUSER LOGIN PASSWORD 'x'";
+    first.batch_execute(root).await.unwrap();
     drop(first);
     let root = session(&as_login("root", "x", "postgres")).await;
     for order in [
@@ -122,17 +114,8 @@ async fn an_administrator_who_is_no_superuser_makes_the_logins() {
     fs::write(&file, script).unwrap();
     let administrator = as_login("boss", "x", "postgres");
     let file = file.display().to_string();
-    run(
-        "psql",
-        &[
-            "--no-psqlrc",
-            "--set",
-            "ON_ERROR_STOP=1",
-            "--file",
-            &file,
-            &administrator,
-        ],
-    );
+    let strictly = ["--no-psqlrc", "--set", "ON_ERROR_STOP=1", "--file"];
+    run("psql", &[&strictly[..], &[&file, &administrator]].concat());
 
     // Each program works under its own.
     let world = World::without_schema().await;

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 use letterbox_broker::topology::DEAD_LETTERS_QUEUE;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
-    sealing::KeyRing,
     states::SegmentState,
     webhook::WebhookAddress,
 };
@@ -25,8 +24,8 @@ use letterbox_gateway::{
     claims::{Claims, DeliveryKey, Outcome},
     open_batches::BatchId,
 };
-use letterbox_operator::{Closing, WebhookSettings};
-use letterbox_tests::{World, assert_holds, eventually};
+use letterbox_operator::Closing;
+use letterbox_tests::{World, assert_holds, assert_tells, eventually, value};
 use letterbox_worker::memory::Mover;
 use serde_json::json;
 use tokio::time::timeout;
@@ -260,20 +259,10 @@ impl Tried {
 
     async fn add_workspace(&mut self, number: usize) {
         let name = format!("Workspace {number}");
-        let operator = self.world.operator().await;
-        let workspace = operator.create_workspace(&name, None).await.unwrap();
-        let created = operator
-            .create_webhook(
-                &self.world.webhook_keys.parse::<KeyRing>().unwrap(),
-                workspace.workspace_id,
-                &WebhookSettings::of("tool"),
-                None,
-            )
-            .await
-            .unwrap();
+        let workspace = self.world.workspace(&name).await;
+        let created = self.world.create_webhook(workspace, "tool").await;
         let webhook = created.address.webhook;
-        self.workspaces
-            .push((workspace.workspace_id, name, webhook));
+        self.workspaces.push((workspace, name, webhook));
     }
 
     /// Claims some bodies, and compares what is new with what was never claimed.
@@ -282,15 +271,8 @@ impl Tried {
         let address = WebhookAddress { workspace, webhook };
         let bodies: HashSet<u32> = (0..rng.usize(1..30)).map(|_| rng.u32(..400)).collect();
         let batch = BatchId::generate();
-        let keys: Vec<_> = bodies
-            .iter()
-            .map(|body| {
-                (
-                    DeliveryKey::new(address, webhook, None, &body.to_be_bytes()),
-                    *body,
-                )
-            })
-            .collect();
+        let key = |body: u32| DeliveryKey::new(address, webhook, None, &body.to_be_bytes());
+        let keys: Vec<_> = bodies.iter().map(|body| (key(*body), *body)).collect();
         let wanted: Vec<_> = keys.iter().map(|(key, _)| (*key, batch)).collect();
         let claims = &self.claims[rng.usize(..2)];
         let answers = claims.claim(&wanted).await.unwrap();
@@ -332,13 +314,11 @@ impl Tried {
             if !self.recorded.contains(place) {
                 let open = "SELECT count(*) FROM webhook_deliveries JOIN open_batches
                     USING (batch_id) WHERE delivery_id = $1";
-                let row = self.world.database.query_one(open, &[id]).await.unwrap();
+                let database = &self.world.database;
+                let row = database.query_one(open, &[id]).await.unwrap();
                 if row.get::<_, i64>(0) == 0 {
-                    let database = &self.world.database;
-                    database
-                        .execute(signal, &[&place.0, id, webhook])
-                        .await
-                        .unwrap();
+                    let stored = database.execute(signal, &[&place.0, id, webhook]).await;
+                    assert_eq!(stored.unwrap(), 1);
                     self.recorded.insert(*place);
                 }
             }
@@ -391,8 +371,7 @@ async fn the_memory_knows_what_a_plain_set_knows() {
             }
         }
         let seen = "SELECT DISTINCT state FROM memory_segments";
-        let seen = tried.world.database.query(seen, &[]).await.unwrap();
-        states.extend(seen.iter().map(|row| row.get::<_, String>(0)));
+        states.extend(tried.world.column::<String>(seen).await);
     }
     assert_eq!(states.len(), SegmentState::ALL.len(), "{states:?}");
     let claims = tried.world.count(CLAIMS).await;
@@ -460,10 +439,7 @@ async fn claims_are_refused_at_another_isolation_level() {
             let begin = format!("BEGIN ISOLATION LEVEL {level}");
             gateway.batch_execute(&begin).await.unwrap();
             let refused = gateway.batch_execute(&claim(table)).await.unwrap_err();
-            assert!(
-                format!("{refused:?}").contains("read committed"),
-                "{refused:?}"
-            );
+            assert_tells(&format!("{refused:?}"), &["read committed"]);
             gateway.batch_execute("ROLLBACK").await.unwrap();
         }
     }
@@ -479,7 +455,7 @@ async fn what_was_moved_stays_for_older_snapshots() {
     let retired = "SELECT count(*) FROM memory_segments WHERE state = 'retired'";
     let dump = world.session(Role::Login).await;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM signals";
-    let seen = async |what: &str| -> i64 { dump.query_one(what, &[]).await.unwrap().get(0) };
+    let seen = async |what: &str| -> i64 { value(&dump, what).await };
     for n in 0..2 {
         assert!(webhook.send(n.to_string()).await.is_first());
         world.await_signals(n + 1).await;
@@ -534,7 +510,7 @@ async fn what_was_copied_stays_for_a_while_and_while_it_is_locked() {
         let empty = format!(
             "SELECT empty_half(segment, {seconds}) FROM memory_segments WHERE state = 'copied'"
         );
-        worker.query_one(&empty, &[]).await.unwrap().get(0)
+        value(&worker, &empty).await
     };
     assert!(!empty(0).await, "it is locked");
     world.assert_count(CLAIMS, 1).await;
@@ -564,15 +540,14 @@ async fn nobody_else_can_keep_claims_waiting() {
 #[tokio::test]
 async fn every_statement_has_a_snapshot_of_its_own() {
     let world = World::new().await;
-    let name = "SELECT current_database()";
-    let name: String = world.database.query_one(name, &[]).await.unwrap().get(0);
+    let name: String = world.value("SELECT current_database()").await;
     let default =
         format!("ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'");
     world.change(&default).await;
     for role in [Role::Gateway, Role::Worker, Role::Operator] {
         let isolation = "SELECT current_setting('transaction_isolation')";
         let session = world.session(role).await;
-        let isolation: String = session.query_one(isolation, &[]).await.unwrap().get(0);
+        let isolation: String = value(&session, isolation).await;
         assert_eq!(isolation, "read committed", "{role:?}");
     }
 }
@@ -581,8 +556,7 @@ async fn every_statement_has_a_snapshot_of_its_own() {
 #[tokio::test]
 async fn a_mover_that_has_slept_writes_nothing() {
     let world = World::new().await;
-    let workspace = world.operator().await.create_workspace("W", None).await;
-    let workspace = workspace.unwrap().workspace_id;
+    let workspace = world.workspace("W").await;
     let worker = world.session(Role::Worker).await;
     let extend = |version: i64, next: &str| {
         format!(
@@ -591,8 +565,7 @@ async fn a_mover_that_has_slept_writes_nothing() {
                  ARRAY[uuid_send('{workspace}')], '{{}}', '{{}}', {next})"
         )
     };
-    let told =
-        async |order: String| -> bool { worker.query_one(&order, &[]).await.unwrap().get(0) };
+    let told = async |order: String| -> bool { value(&worker, &order).await };
     let begin = "SELECT begin_segment('deliveries', '{}') = 1";
     assert!(told(begin.to_owned()).await);
     let version = "SELECT version FROM memory_segments WHERE segment = 1";
@@ -606,7 +579,7 @@ async fn a_mover_that_has_slept_writes_nothing() {
     let further = format!("'{workspace}', '{workspace}'");
     assert!(!told(extend(slept, &further)).await);
     assert!(told(extend(world.count(version).await, &further)).await);
-    world.assert_count("SELECT count(*) FROM memory", 1).await;
+    world.assert_rows("memory", 1).await;
 }
 
 /// An operator's word for a lost claim does not bring back what is remembered under another id.

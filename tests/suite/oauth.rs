@@ -17,8 +17,8 @@ use letterbox_common::{
 };
 use letterbox_operator::NewGrant;
 use letterbox_tests::{
-    Desk, Form, Peer, Process, Received, Reply, Visitor, World, assert_holds, command_file,
-    definition_with, eventually, post,
+    Desk, Form, Peer, Process, Received, Reply, Visitor, World, assert_hides, assert_holds,
+    assert_tells, command_file, definition_with, eventually, post,
 };
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -123,6 +123,49 @@ impl Granted {
     }
 }
 
+/// An account whose first token has served a run.
+struct Connected {
+    world: World,
+    server: Server,
+    form: Form,
+    account: String,
+    _processes: [Process; 2],
+}
+
+impl Connected {
+    async fn new() -> Self {
+        let (world, gateway, worker) = World::with_both().await;
+        let server = Server::start(Duration::from_secs(3_600)).await;
+        let (form, account) = connected(&world, &gateway, &server).await;
+        form.assert_accepts("first").await;
+        world.await_state("succeeded", 1).await;
+        Self {
+            world,
+            server,
+            form,
+            account,
+            _processes: [gateway, worker],
+        }
+    }
+
+    /// Ends all tokens without notice.
+    fn end_tokens(&self) {
+        self.server.granted(|granted| granted.tokens.clear());
+    }
+
+    fn given(&self) -> usize {
+        self.server.granted(|granted| granted.given)
+    }
+}
+
+/// The account waits until its owner lets Letterbox in.
+async fn await_owner(world: &World, workspace: WorkspaceId) {
+    eventually("the account waits", async || {
+        waits_for(world, workspace).await == "owner"
+    })
+    .await;
+}
+
 /// A form whose actions call the account `crm`, which is connected by OAuth 2.0.
 async fn connected(world: &World, gateway: &Process, server: &Server) -> (Form, String) {
     let plain = world.form(gateway).await;
@@ -146,9 +189,8 @@ async fn waits_for(world: &World, workspace: WorkspaceId) -> Value {
 /// Tokens of seconds, and runs all the time: none meets a token that has ended, and one exchange
 /// serves all, whichever worker makes it.
 async fn no_run_meets_a_token_that_has_ended(lasts: u64, seconds: u64) {
-    let world = World::new().await;
     let server = Server::start(Duration::from_secs(lasts)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let _other = world.worker().await;
     let (form, _) = connected(&world, &gateway, &server).await;
     let (began, mut sent) = (Instant::now(), 0);
@@ -204,8 +246,7 @@ async fn a_run_outlives_tokens_that_end_too_soon() {
     gate.add_permits(1);
     let waits = "SELECT count(*) FROM connected_accounts WHERE waits_for = 'token'";
     world.await_count("waits for a token", waits, 1).await;
-    let over = "UPDATE grants SET taken_until = NULL";
-    world.change(over).await;
+    world.change("UPDATE grants SET taken_until = NULL").await;
     world.await_state("succeeded", 1).await;
     assert_eq!(server.called().len(), 3);
 }
@@ -225,30 +266,23 @@ async fn tokens_are_renewed_for_ten_minutes() {
 /// An account that refuses the fresh one, too, has refused its credential.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_token_is_renewed_once() {
-    let world = World::new().await;
-    let server = Server::start(Duration::from_secs(3_600)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let (form, _) = connected(&world, &gateway, &server).await;
-    form.assert_accepts("first").await;
-    world.await_state("succeeded", 1).await;
-    let end = |granted: &mut Granted| granted.tokens.clear();
-    server.granted(end);
+    let it = Connected::new().await;
+    let (world, server, form) = (&it.world, &it.server, &it.form);
+    it.end_tokens();
     for number in 0..10 {
         form.assert_accepts(&format!("k{number}")).await;
     }
     world.await_state("succeeded", 11).await;
-    assert_eq!(server.granted(|granted| granted.given), 2, "one for all");
-    let keys = server.called();
-    let keys: BTreeSet<_> = keys
-        .iter()
-        .map(|one| one.header("idempotency-key"))
-        .collect();
+    assert_eq!(it.given(), 2, "one for all");
+    let called = server.called();
+    let keys = called.iter().map(|one| one.header("idempotency-key"));
+    let keys = BTreeSet::from_iter(keys);
     assert_eq!(keys.len(), 11, "a request keeps its key");
     assert!(!world.order("run list")[0].to_string().contains("canary"));
 
     // It takes none, whatever is given.
     server.granted(|granted| granted.lasts = Duration::ZERO);
-    server.granted(end);
+    it.end_tokens();
     let later = "UPDATE grants SET refused_at = refused_at - interval '1 minute'";
     world.change(later).await;
     form.assert_accepts("last").await;
@@ -260,7 +294,7 @@ async fn a_refused_token_is_renewed_once() {
         form.assert_accepts(&format!("in vain {number}")).await;
         world.await_state("failed", number).await;
     }
-    assert_eq!(server.granted(|granted| granted.given), 3);
+    assert_eq!(it.given(), 3);
     let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
     world.assert_count(refused, 1).await;
 }
@@ -269,12 +303,8 @@ async fn a_refused_token_is_renewed_once() {
 /// the account waits for its owner, and its runs with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_serves_although_the_next_one_is_refused() {
-    let world = World::new().await;
-    let server = Server::start(Duration::from_secs(3_600)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let (form, _) = connected(&world, &gateway, &server).await;
-    form.assert_accepts("first").await;
-    world.await_state("succeeded", 1).await;
+    let it = Connected::new().await;
+    let (world, server, form) = (&it.world, &it.server, &it.form);
     server.granted(|granted| granted.is_revoked = true);
     world
         .change("UPDATE grants SET renew_at = clock_timestamp()")
@@ -283,12 +313,9 @@ async fn a_token_serves_although_the_next_one_is_refused() {
     world.await_count("it gets no other", refused, 1).await;
     form.assert_accepts("second").await;
     world.await_state("succeeded", 2).await;
-    server.granted(|granted| granted.tokens.clear());
+    it.end_tokens();
     form.assert_accepts("third").await;
-    eventually("the account waits", async || {
-        waits_for(&world, form.workspace).await == "owner"
-    })
-    .await;
+    await_owner(world, form.workspace).await;
     world.await_state("queued", 1).await;
 }
 
@@ -296,42 +323,32 @@ async fn a_token_serves_although_the_next_one_is_refused() {
 /// token that has ended, and runs wait for the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_was_due_is_no_refused_credential() {
-    let world = World::new().await;
-    let server = Server::start(Duration::from_secs(3_600)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let (form, _) = connected(&world, &gateway, &server).await;
-    form.assert_accepts("first").await;
-    world.await_state("succeeded", 1).await;
+    let it = Connected::new().await;
+    let (world, form) = (&it.world, &it.form);
     for number in 1..=2 {
         // Another worker has the grant, and is slow.
         let held = "UPDATE grants SET renew_at = now(), taken_until = now() + interval '1 minute'";
         world.change(held).await;
-        server.granted(|granted| granted.tokens.clear());
+        it.end_tokens();
         form.assert_accepts(&format!("late {number}")).await;
-        let waits = "SELECT count(*) FROM connected_accounts WHERE waits_for = 'token'";
-        world
-            .await_count("its runs wait for a token", waits, 1)
-            .await;
-        let over = "UPDATE grants SET taken_until = NULL";
-        world.change(over).await;
+        let waits = "connected_accounts WHERE waits_for = 'token'";
+        world.await_rows(waits, 1).await;
+        world.change("UPDATE grants SET taken_until = NULL").await;
         world.await_state("succeeded", 1 + number).await;
     }
-    assert_eq!(server.granted(|granted| granted.given), 3);
+    assert_eq!(it.given(), 3);
     // A clock that was ahead for a while has refused in the future, and renews then.
     let ahead = "UPDATE grants SET refused_at = now() + interval '1 hour',
         renew_at = now() + interval '2 hours'";
     world.change(ahead).await;
-    server.granted(|granted| granted.tokens.clear());
+    it.end_tokens();
     form.assert_accepts("ahead").await;
     world.await_state("succeeded", 4).await;
     // One that was to be renewed then is renewed now, whoever has taken it then.
     let planned = "UPDATE grants SET planned_at = now() + interval '1 hour',
         renew_at = now() + interval '2 hours', taken_until = now() + interval '1 hour'";
     world.change(planned).await;
-    eventually("renewed", async || {
-        server.granted(|granted| granted.given) == 5
-    })
-    .await;
+    eventually("renewed", async || it.given() == 5).await;
 }
 
 /// What gives the next token may work once only: what an exchange gave is kept when others have
@@ -356,19 +373,12 @@ async fn what_a_server_gave_is_kept() {
         };
         operator.connect_by_grant(&keys, &new).await.unwrap()
     };
-    let own = connect(
-        form.workspace,
-        form.owner,
-        "own".into(),
-        "https://x.example",
-    )
-    .await;
+    let (workspace, owner) = (form.workspace, form.owner);
+    let own = connect(workspace, owner, "own".into(), "https://x.example").await;
+    let own = format!("'{}', '{}'", own.workspace_id, own.account_id);
     let said = async |sql: &str| -> bool {
-        let sql = sql.replace(
-            "$own",
-            &format!("'{}', '{}'", own.workspace_id, own.account_id),
-        );
-        world.database.query_one(&sql, &[]).await.unwrap().get(0)
+        let sql = sql.replace("$own", &own);
+        world.value(&sql).await
     };
     let all = async |sql: &str| world.change(sql).await;
     all("UPDATE grants SET grant_sealed = 'r0'").await;
@@ -426,12 +436,8 @@ async fn what_a_server_gave_is_kept() {
     }
     all("UPDATE grants SET renew_at = now() WHERE grant_sealed = 'r2'").await;
     let others = format!("count(*) FILTER (WHERE workspace_id = '{many}')");
-    assert!(
-        said(&format!(
-            "SELECT count(*) = 2 AND {others} = 1 FROM take_grants(2)"
-        ))
-        .await
-    );
+    let two = format!("SELECT count(*) = 2 AND {others} = 1 FROM take_grants(2)");
+    assert!(said(&two).await);
     assert!(said(&format!("SELECT {others} = 9 FROM take_grants(50)")).await);
     assert!(said("SELECT count(*) = 0 FROM take_grants(50)").await);
     all("UPDATE connected_accounts SET disconnected_at = now(), credential_sealed = NULL").await;
@@ -460,14 +466,13 @@ async fn what_a_server_gave_is_kept() {
 /// A server that says anything in its refusal does not say it in the log, nor to anybody.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_says_is_not_repeated() {
-    let world = World::new().await;
     let says = json!({"error": format!("no\u{0}\n{SECRET}")}).to_string();
     let peer = Peer::start(move |_, _| Reply::With(400, vec![], says.clone())).await;
     let server = Server {
         peer,
         granted: Arc::default(),
     };
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     connected(&world, &gateway, &server).await;
     let told = "SELECT count(*) FROM grants WHERE error = 'its server refuses'";
     world.await_count("it is written", told, 1).await;
@@ -480,16 +485,13 @@ async fn what_a_server_says_is_not_repeated() {
 /// for the account and not for a person, and is done then.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_wait_for_who_has_revoked_a_grant() {
-    let world = World::new().await;
     let server = Server::start(Duration::from_secs(3_600)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, _worker) = World::with_both().await;
     let (plain, desk) = (world.form(&gateway).await, Desk::start(&world).await);
     let (workspace, url) = (plain.workspace, &server.peer.url);
     let mut ada = desk.visitor(&world, plain.owner).await;
-    let (token_url, authorize_url) = (
-        format!("{url}/token"),
-        format!("{url}/authorize?prompt=consent"),
-    );
+    let token_url = format!("{url}/token");
+    let authorize_url = format!("{url}/authorize?prompt=consent");
     let named = workspace.to_string();
     let filled = [
         ("workspace", named.as_str()),
@@ -508,13 +510,11 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let twice = ada.order("/accounts/oauth", &filled).await;
     assert_eq!(twice.status(), StatusCode::UNPROCESSABLE_ENTITY);
     let page = twice.text().await.unwrap();
-    assert!(
-        page.contains("value=\"letterbox\"") && !page.contains("canary"),
-        "{page}"
-    );
+    assert_tells(&page, &["value=\"letterbox\""]);
+    assert_hides(&page, &["canary"]);
     let definition = definition_with(json!([post("send")]));
-    let form = world.form_of(&gateway, workspace, plain.owner, &definition);
-    let form = form.await;
+    let forming = world.form_of(&gateway, workspace, plain.owner, &definition);
+    let form = forming.await;
     for number in 0..5 {
         form.assert_accepts(&format!("k{number}")).await;
     }
@@ -550,18 +550,15 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     for number in 5..10 {
         form.assert_accepts(&format!("k{number}")).await;
     }
-    eventually("the account waits", async || {
-        waits_for(&world, workspace).await == "owner"
-    })
-    .await;
+    await_owner(&world, workspace).await;
     let told = "SELECT count(*) FROM news WHERE kind = 'refused_account'";
-    let letters = "SELECT count(*) FROM letters WHERE refused_accounts = 1";
-    assert_eq!(world.count(told).await + world.count(letters).await, 1);
-    let page = ada.page(&format!("/accounts?workspace={workspace}")).await;
-    assert!(
-        page.contains("invalid_grant") && !page.contains("canary"),
-        "{page}"
+    assert_eq!(
+        world.count(told).await + world.rows("letters WHERE refused_accounts = 1").await,
+        1
     );
+    let page = ada.page(&format!("/accounts?workspace={workspace}")).await;
+    assert_tells(&page, &["invalid_grant"]);
+    assert_hides(&page, &["canary"]);
     world.await_state("queued", 5).await;
     let status = world.order("status");
     let unconnected = &status["unconnected"][0];
@@ -573,21 +570,16 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     server.granted(|granted| granted.is_revoked = false);
     let_in(&desk, &mut ada, &account).await;
     world.await_state("succeeded", 11).await;
-    assert_eq!(
-        server.called().len(),
-        calls + 6,
-        "nothing was called meanwhile"
-    );
+    assert_eq!(server.called().len(), calls + 6); // nothing was called meanwhile
     world.order("keys rotate");
     let secret = [("kind", "client_secret"), ("credential", SECRET)];
-    let rotated = ada
-        .order(&format!("/accounts/{account}/rotate"), &secret)
-        .await;
+    let place = format!("/accounts/{account}/rotate");
+    let rotated = ada.order(&place, &secret).await;
     assert_eq!(rotated.status(), StatusCode::SEE_OTHER);
     form.assert_accepts("k11").await;
     world.await_state("succeeded", 12).await;
     world.order(format!("account disconnect {account} --yes"));
-    world.assert_count("SELECT count(*) FROM grants", 0).await;
+    world.assert_rows("grants", 0).await;
 }
 
 /// What a browser does that lets Letterbox in.
@@ -600,11 +592,8 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let page = begun.text().await.unwrap();
     let (_, to) = page.split_once("class=\"button\" href=\"").unwrap();
     let to = to.split('"').next().unwrap();
-    let to: Url = to
-        .replace("&amp;", "&")
-        .replace("&#x2f;", "/")
-        .parse()
-        .unwrap();
+    let to = to.replace("&amp;", "&").replace("&#x2f;", "/");
+    let to: Url = to.parse().unwrap();
     let of = |name: &str| {
         let mut pairs = to.query_pairs();
         let found = pairs.find(|(given, _)| given == name);
@@ -622,9 +611,8 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let other = visitor.get(&back("another")).await;
     assert_eq!(other.status(), StatusCode::CONFLICT);
     // What another server has given is not taken for what this one gave.
-    let other = visitor
-        .get(&back(&state).replace(host, "another.example"))
-        .await;
+    let other = back(&state).replace(host, "another.example");
+    let other = visitor.get(&other).await;
     assert_eq!(other.status(), StatusCode::CONFLICT);
     visitor
         .assert_shows(&back(&state), "You have let Letterbox in")
@@ -648,47 +636,33 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
 /// Accounts of others are connected by nobody else, and a client secret rotates.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_grant_is_its_owners() {
-    let world = World::new().await;
-    let server = Server::start(Duration::from_secs(3_600)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let (form, account) = connected(&world, &gateway, &server).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    let it = Connected::new().await;
+    let (world, form, account) = (&it.world, &it.form, &it.account);
     let wrong = command_file(&format!("{}.wrong-secret", form.workspace), "wrong");
-    world.order(format!(
-        "account rotate {account} --client-secret-file {wrong}"
-    ));
-    eventually("the account waits", async || {
-        waits_for(&world, form.workspace).await == "owner"
-    })
-    .await;
+    let rotate = format!("account rotate {account} --client-secret-file");
+    world.order(format!("{rotate} {wrong}"));
+    await_owner(world, form.workspace).await;
     let right = command_file(&format!("{}.client-secret", form.workspace), SECRET);
-    world.order(format!(
-        "account rotate {account} --client-secret-file {right}"
-    ));
+    world.order(format!("{rotate} {right}"));
     form.assert_accepts("l").await;
     world.await_state("succeeded", 2).await;
     let token = command_file(&format!("{}.token", form.workspace), "token");
-    let (_, told) = world.refusal(format!("account rotate {account} --bearer-file {token}"));
-    assert!(told.contains("gets its tokens by OAuth 2.0"), "{told}");
+    let by_token = format!("account rotate {account} --bearer-file {token}");
+    world.assert_refused(by_token, "gets its tokens by OAuth 2.0");
 
-    let desk = Desk::start(&world).await;
+    let desk = Desk::start(world).await;
     let operator = world.operator().await;
     let other = operator.invite(form.workspace, "o@example.com", "Other", MemberRole::Owner);
-    let other = desk.visitor(&world, other.await.unwrap().user_id).await;
-    let page = other
-        .page(&format!("/accounts?workspace={}", form.workspace))
-        .await;
-    assert!(
-        page.contains("as letterbox") && !page.contains("canary"),
-        "{page}"
-    );
+    let other = desk.visitor(world, other.await.unwrap().user_id).await;
+    let page = format!("/accounts?workspace={}", form.workspace);
+    let page = other.page(&page).await;
+    assert_tells(&page, &["as letterbox"]);
+    assert_hides(&page, &["canary"]);
     let let_in = other.get(&format!("/accounts/{account}/let-in")).await;
     assert_eq!(let_in.status(), StatusCode::NOT_FOUND);
     let stolen = [("kind", "client_secret"), ("credential", "stolen")];
-    let rotated = other
-        .order(&format!("/accounts/{account}/rotate"), &stolen)
-        .await;
+    let place = format!("/accounts/{account}/rotate");
+    let rotated = other.order(&place, &stolen).await;
     assert_eq!(rotated.status(), StatusCode::NOT_FOUND);
-    assert!(waits_for(&world, form.workspace).await.is_null());
+    assert!(waits_for(world, form.workspace).await.is_null());
 }

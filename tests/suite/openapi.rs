@@ -28,19 +28,13 @@ async fn the_gateway_answers_as_it_is_described() {
         .arg(root.join("../gateway/openapi.yaml"))
         .args(["--url", &gateway.public_url()])
         .args(["--phases", "examples,coverage,fuzzing", "--checks", "all"])
+        .args(["--max-examples", &examples, "--seed", "1"])
         .args([
-            "--max-examples",
-            &examples,
-            "--seed",
-            "1",
             "--generation-unique-inputs",
-        ])
-        .args([
             "--generation-database",
             "none",
-            "--continue-on-failure",
-            "--no-color",
         ])
+        .args(["--continue-on-failure", "--no-color"])
         .env("SCHEMATHESIS_HOOKS", root.join("openapi/hooks.py"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("LETTERBOX_TEST_WEBHOOK_TOKEN", webhook.address.to_string())

@@ -25,8 +25,7 @@ async fn execute(world: &World, name: &str, arguments: &str) -> Executed {
         given => format!("({given})"),
     };
     let explain = format!("EXPLAIN (ANALYZE, BUFFERS) EXECUTE {name}{call}");
-    let rows = world.database.query(&explain, &[]).await.unwrap();
-    let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let plan: Vec<String> = world.column(&explain).await;
     // "Limit  (cost=… rows=3 …) (actual time=… rows=1 loops=1)"
     let actual = plan[0].rsplit("rows=").next().unwrap();
     let rows = actual.split(' ').next().unwrap().parse::<f64>().unwrap() as u64;
@@ -48,9 +47,8 @@ async fn waiting_runs_cost_nothing() {
     let of_any_run = "ALTER TABLE active_runs DROP CONSTRAINT active_runs_workspace_id_run_id_fkey";
     world.change(of_any_run).await;
     let old = world.session(Role::Login).await;
-    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM runs")
-        .await
-        .unwrap();
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM runs";
+    old.batch_execute(begin).await.unwrap();
     let crowd = "
         INSERT INTO active_runs (workspace_id, run_id, due_at, state)
         SELECT gen_random_uuid(), gen_random_uuid(), now() - n * interval '1 second', 'taken'
@@ -74,32 +72,24 @@ async fn waiting_runs_cost_nothing() {
     let behind = "'00000000-0000-0000-0000-000000000000'";
     let lane = format!("ARRAY[md5('1')::uuid], ARRAY[{behind}::uuid]");
     let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[1]";
+    let (first, none) = ("ARRAY['-infinity'::timestamptz]", "ARRAY[NULL::uuid]");
     let cases = [
         ("runs_by_time", "1000, false".to_owned(), 1),
         ("taken_by_others", behind.to_owned(), 1),
-        (
-            "ready_runs",
-            format!("{lane}, ARRAY['-infinity'::timestamptz], ARRAY[24]"),
-            24,
-        ),
+        ("ready_runs", format!("{lane}, {first}, ARRAY[24]"), 24),
         ("ready_lanes", format!("{behind}, {behind}, 256"), 5),
         // And those that write for a turn find it by its key.
         ("hold_runs", taken.to_owned(), 1),
-        (
-            "release_runs",
-            format!("{taken}, ARRAY[1], ARRAY[NULL::uuid]"),
-            0,
-        ),
+        ("release_runs", format!("{taken}, ARRAY[1], {none}"), 0),
     ];
     for (statement, arguments, rows) in cases {
         let executed = execute(&world, statement, &arguments).await;
-        assert_eq!(executed.rows, rows, "{statement}: {:#?}", executed.plan);
-        assert!(
-            (1..100).contains(&executed.pages),
+        let plan = format!(
             "{statement}: {} pages: {:#?}",
-            executed.pages,
-            executed.plan
+            executed.pages, executed.plan
         );
+        assert_eq!(executed.rows, rows, "{plan}");
+        assert!((1..100).contains(&executed.pages), "{plan}");
     }
 }
 
@@ -110,8 +100,7 @@ async fn row_security_costs_processes_nothing() {
     let of_tables = "
         SELECT string_agg(format('ALTER TABLE %s %%s ROW LEVEL SECURITY', oid::regclass), ';')
         FROM pg_class WHERE relrowsecurity";
-    let row = world.database.query_one(of_tables, &[]).await.unwrap();
-    let of_tables: String = row.get(0);
+    let of_tables: String = world.value(of_tables).await;
     let mut plans = [const { Vec::new() }; 2];
     for (state, plans) in ["ENABLE", "DISABLE"].into_iter().zip(&mut plans) {
         let set = of_tables.replace("%s", state);
@@ -134,10 +123,9 @@ async fn row_security_costs_processes_nothing() {
 async fn plan(client: &tokio_postgres::Client, sql: &str) -> String {
     let parameters = (1..=30).filter(|n| sql.contains(&format!("${n}")));
     let nulls = vec!["NULL"; parameters.count()].join(",");
-    let call = if nulls.is_empty() {
-        nulls
-    } else {
-        format!("({nulls})")
+    let call = match nulls.is_empty() {
+        true => nulls,
+        false => format!("({nulls})"),
     };
     let prepare = format!("DEALLOCATE ALL; PREPARE it AS {sql}");
     client.batch_execute(&prepare).await.unwrap();

@@ -1,6 +1,6 @@
 //! The workspace's policy: what it looks at, and when.
 
-use letterbox_tests::{CHAT, Peer, Scene, asking, assert_holds, post, script};
+use letterbox_tests::{CHAT, Peer, Scene, asking, assert_holds, assert_tells, call, post, script};
 use letterbox_workflow::{Decision, Steering};
 use serde_json::json;
 
@@ -17,14 +17,9 @@ async fn the_current_policy_decides() {
     scene.form.assert_accepts("a").await;
     scene.world.await_state("denied", 1).await;
     let action = scene.the_run().await.actions.remove(0);
-    assert_eq!(
-        (
-            action.decision.map(Decision::as_str),
-            action.decision_rule,
-            action.policy_version
-        ),
-        (Some("deny"), Some(1), Some(1))
-    );
+    assert_eq!(action.decision.map(Decision::as_str), Some("deny"));
+    assert_eq!(action.decision_rule, Some(1));
+    assert_eq!(action.policy_version, Some(1));
     assert_eq!(action.attempts, 0);
 
     assert_eq!(scene.set_policy(rule("approve")).await, 2);
@@ -33,13 +28,7 @@ async fn the_current_policy_decides() {
     assert_eq!(approval.policy_version, Some(2));
     // A policy that now denies is stronger than an approval that was asked for before.
     assert_eq!(scene.set_policy(rule("deny")).await, 3);
-    scene
-        .world
-        .operator()
-        .await
-        .approve(approval.approval_id, scene.form.owner)
-        .await
-        .unwrap();
+    scene.approve(approval.approval_id).await;
     scene.world.await_state("denied", 2).await;
     assert_eq!(peer.received().len(), 0);
 
@@ -52,17 +41,14 @@ async fn the_current_policy_decides() {
 #[tokio::test]
 async fn policies_tell_control_from_data() {
     let peer = Peer::start(script("no")).await;
-    let fixed = json!({"id": "fixed", "type": "http.request", "account": "crm", "method": "GET",
-        "path": "/fixed"});
-    let steered = json!({"id": "steered", "type": "http.request", "account": "crm",
-        "method": "GET", "path": "/steered"});
+    let fixed = call("fixed", "GET", "/fixed");
+    let steered = call("steered", "GET", "/steered");
     let actions =
         json!([fixed, {"id": "if", "type": "condition", "if": "form.terms", "then": [steered]}]);
     let scene = Scene::new(&peer, actions).await;
     for (untrusted, expected) in [("data", "succeeded"), ("control", "denied")] {
-        let policy = json!({"rules": [{"when": {"untrusted": untrusted}, "decision": "deny"}],
-            "default": "allow"});
-        scene.set_policy(policy).await;
+        let when = json!({"untrusted": untrusted});
+        scene.set_rule(when, "deny").await;
         scene.form.assert_accepts(untrusted).await;
         scene.world.await_state(expected, 1).await;
     }
@@ -77,9 +63,8 @@ async fn a_model_must_answer_yes_or_no_and_can_be_forbidden() {
     scene.form.assert_accepts("a").await;
     scene.world.await_state("failed", 1).await;
     scene.assert_failed("neither yes nor no").await;
-    let policy = json!({"rules": [{"when": {"action": "ai.condition"}, "decision": "deny"}],
-        "default": "allow"});
-    scene.set_policy(policy).await;
+    let when = json!({"action": "ai.condition"});
+    scene.set_rule(when, "deny").await;
     scene.form.assert_accepts("b").await;
     scene.world.await_state("denied", 1).await;
     assert_eq!(peer.received().len(), 1);
@@ -89,19 +74,15 @@ async fn a_model_must_answer_yes_or_no_and_can_be_forbidden() {
 #[tokio::test]
 async fn a_new_policy_says_what_it_changes() {
     let peer = Peer::start(script("no")).await;
-    let get = json!({"id": "get", "type": "http.request", "account": "crm", "method": "GET",
-        "path": "/fixed"});
+    let get = call("get", "GET", "/fixed");
     let scene = Scene::new(&peer, json!([get, post("send"), post("later")])).await;
     let workspace = scene.form.workspace;
-    let file = letterbox_tests::command_file(
-        &format!("{workspace}.policy.json"),
-        &json!({"rules": [
-            {"when": {"account": "CRM"}, "decision": "deny"},
-            {"when": {"host": ["127.0.0.1"], "steered_by": "outcome"},
-                "decision": "approve"},
-            {"when": {"method": ["GET"]}, "decision": "allow"}], "default": "deny"})
-        .to_string(),
-    );
+    let policy = json!({"rules": [
+        {"when": {"account": "CRM"}, "decision": "deny"},
+        {"when": {"host": ["127.0.0.1"], "steered_by": "outcome"}, "decision": "approve"},
+        {"when": {"method": ["GET"]}, "decision": "allow"}], "default": "deny"});
+    let file = format!("{workspace}.policy.json");
+    let file = letterbox_tests::command_file(&file, &policy.to_string());
     let order = format!("workspace policy {workspace} --set {file}");
     let told = scene.world.order(format!("{order} --dry-run"));
     assert_eq!(told["version"], 0, "nothing is set");
@@ -135,30 +116,18 @@ async fn a_policy_that_cant_be_read_can_be_replaced() {
     scene.world.database.execute(old, &values).await.unwrap();
     let policy = json!({"rules": [], "default": "allow"}).to_string();
     let file = letterbox_tests::command_file(&format!("{workspace}.new.json"), &policy);
-    let set = scene
-        .world
-        .order(format!("workspace policy {workspace} --set {file}"));
+    let setting = format!("workspace policy {workspace} --set {file}");
+    let set = scene.world.order(setting);
     assert_eq!(set["version"], 2);
-    assert!(
-        set["warnings"][0]
-            .as_str()
-            .unwrap()
-            .contains("can't be read")
-    );
+    assert_tells(set["warnings"][0].as_str().unwrap(), &["can't be read"]);
     assert_eq!(set["changes"][0]["before"], "deny");
     // What PostgreSQL can't decode is not stored: it would fail when somebody answers.
     for worse in ["{", r#"{"rules": [], "default": "deny", "x": "\u0000"}"#] {
         let insert = format!(
             "INSERT INTO policies (workspace_id, version, policy) VALUES ($1, 3, '{worse}')"
         );
-        assert!(
-            scene
-                .world
-                .database
-                .execute(&insert, &values)
-                .await
-                .is_err()
-        );
+        let storing = scene.world.database.execute(&insert, &values).await;
+        assert!(storing.is_err(), "{worse}");
     }
     let reset = scene.world.order(format!("policy reset {workspace}"));
     assert_eq!(reset["version"], 3);
@@ -192,21 +161,16 @@ async fn what_a_model_could_have_prevented_is_steered_by_it() {
         "path": "/"});
     let ask = json!({"id": "ask", "type": "ai.condition", "account": "crm", "model": "m-1",
         "question": "Is it honest?", "input": "{{ form.message }}", "else": [stop]});
-    let pay = json!({"id": "pay", "type": "http.request", "account": "crm", "method": "POST",
-        "path": "/pay"});
+    let pay = call("pay", "POST", "/pay");
     let scene = Scene::new(&peer, json!([ask, pay])).await;
     scene.form.assert_accepts("a").await;
     let approval = scene.the_approval().await;
     assert_eq!(approval.action_id, "pay");
-    assert_eq!(
-        approval.steered_by,
-        [Steering::AiCondition, Steering::Outcome]
-    );
+    let steering = [Steering::AiCondition, Steering::Outcome];
+    assert_eq!(approval.steered_by, steering);
 
-    let rule = json!({"when": {"steered_by": "ai.condition"}, "decision": "deny"});
-    scene
-        .set_policy(json!({"rules": [rule], "default": "allow"}))
-        .await;
+    let when = json!({"steered_by": "ai.condition"});
+    scene.set_rule(when, "deny").await;
     scene.form.assert_accepts("b").await;
     scene.world.await_state("denied", 1).await;
     assert!(peer.received().iter().all(|request| request.target == CHAT));

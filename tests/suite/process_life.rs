@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use futures_util::future::join_all;
-use letterbox_tests::{Proxy, World, binary, eventually};
+use letterbox_tests::{World, assert_tells, binary, eventually};
 
 #[tokio::test]
 async fn settings_are_listed_and_checked_without_quoting_secrets() {
@@ -86,16 +86,12 @@ async fn an_old_schema_is_refused_until_it_is_migrated() {
 /// is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_gateway_finishes_what_it_has_begun() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let mut gateway = world
-        .gateway_with(&[
-            ("AMQP_URL", &broker.url),
-            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
-            // As many batches as deliveries: all of them can wait for the broker.
-            ("LETTERBOX_LANES", "21"),
-        ])
-        .await;
+    let (world, broker, mut gateway) = World::with_broker_proxy(&[
+        ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
+        // As many batches as deliveries: all of them can wait for the broker.
+        ("LETTERBOX_LANES", "21"),
+    ])
+    .await;
     let webhook = world.webhook(&gateway).await;
     broker.stall();
     let sending: Vec<_> = (0..20)
@@ -128,18 +124,13 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
         "{}",
         gateway.log().lines().last().unwrap_or_default()
     );
-    let open = "SELECT count(*) FROM open_batches";
-    world.assert_count(open, 0).await; // everything is settled
+    world.assert_rows("open_batches", 0).await; // everything is settled
     let mut worker = world.worker().await;
     world.await_signals(21).await;
     worker.terminate();
     assert!(worker.ended().await.success());
     assert!(worker.log().contains("\"in_order\":true"));
-    assert_eq!(
-        world.messages("letterbox.v1.webhooks").await,
-        0,
-        "nothing came back"
-    );
+    assert_eq!(world.messages("letterbox.v1.webhooks").await, 0); // nothing came back
 }
 
 /// With everything logged that can be, nothing of it is a secret, a signature or a body.
@@ -147,42 +138,26 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
 async fn logs_and_metrics_hold_no_secrets() {
     let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
-    let body = r#"{"type":"client.created","entity":"canary-body","sourceTool":"canary-tool"}"#;
-    let signed = letterbox_tests::sign(&webhook.secret, body.as_bytes());
-    assert!(webhook.send(body).await.is_first());
-    assert!(webhook.send("{\"canary-broken\": ").await.status == 400);
-    let url = format!("{}?token=canary-query", webhook.url);
-    let _ = gateway
+    // What is marked is searched for in all that processes say, as every secret of the tests is.
+    let canary = uuid::Uuid::new_v4().simple().to_string();
+    letterbox_tests::marks::mark(&canary);
+    let (kind, entity) = ("client.created", &canary);
+    let event = serde_json::json!({"type": kind, "entity": entity, "sourceTool": entity});
+    assert!(webhook.send(event.to_string()).await.is_first());
+    assert_eq!(webhook.send(format!("{{\"{canary}")).await.status, 400);
+    let url = format!("{}?token={canary}", webhook.url);
+    let unsigned = gateway
         .http
         .post(url)
-        .header("x-service-signature", "canary-signature")
-        .body("canary-unsigned")
-        .send()
-        .await;
+        .header("x-service-signature", &canary);
+    let refused = unsigned.body(canary).send().await.unwrap();
+    assert_eq!(refused.status(), 401);
     world.await_signals(1).await;
-    let mut texts = gateway.log() + &worker.log();
+    let mut said = gateway.log() + &worker.log();
     for process in [&gateway, &worker] {
-        texts += &process.admin("/metrics").await.unwrap().1;
+        said += &process.admin("/metrics").await.unwrap().1;
     }
-    assert!(texts.lines().count() > 50, "there is something to look at");
-    let password = url::Url::parse(&world.database_url)
-        .unwrap()
-        .password()
-        .unwrap()
-        .to_owned();
-    let key = |ring: &str| ring.split(':').nth(1).unwrap().to_owned();
-    let keys = [key(&world.webhook_keys), key(&world.account_keys)];
-    for secret in [
-        "canary",
-        &webhook.secret,
-        &signed,
-        &keys[0],
-        &keys[1],
-        &password,
-    ] {
-        let leak = texts.lines().find(|line| line.contains(secret));
-        assert_eq!(leak, None, "{secret}");
-    }
+    assert!(said.lines().count() > 50); // there is something to look at
 }
 
 #[tokio::test]
@@ -193,15 +168,13 @@ async fn metrics_tell_what_happened() {
     world.await_signals(1).await;
     let (status, text) = gateway.admin("/metrics").await.unwrap();
     assert_eq!(status, 200);
-    assert!(
-        text.contains(
-            r#"letterbox_request_duration_seconds_count{route="incoming_webhook",status="202"} 1"#
-        ),
-        "{text}"
+    assert_tells(
+        &text,
+        &[r#"letterbox_request_duration_seconds_count{route="incoming_webhook",status="202"} 1"#],
     );
-    assert!(
-        text.contains(r#"letterbox_batch_size_count{batcher="deliveries"} 1"#),
-        "{text}"
+    assert_tells(
+        &text,
+        &[r#"letterbox_batch_size_count{batcher="deliveries"} 1"#],
     );
     assert_eq!(worker.metric("letterbox_signals_total").await, 1.0);
     assert_eq!(gateway.admin("/livez").await.unwrap().0, 200);

@@ -3,9 +3,9 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use letterbox_broker::{BatchBody, FormSubmission, Receipt};
+use letterbox_broker::{BatchBody, FormSubmission};
 use letterbox_common::ids::RunId;
-use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post};
+use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post, receipt};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -22,9 +22,7 @@ async fn retries_send_the_same_under_the_same_key() {
     .await;
     let quick = [("LETTERBOX_RETRY_MILLISECONDS", "5")];
     let (gateway, _worker) = (world.gateway().await, world.worker_with(&quick).await);
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let form = world.sending_form(&gateway, &peer).await;
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(3).await;
@@ -33,19 +31,13 @@ async fn retries_send_the_same_under_the_same_key() {
         "{received:#?}"
     );
     let action = &world.run_of(&form).await.actions[0];
-    assert_eq!(
-        (
-            action.attempts,
-            action.response_status,
-            action.error.as_deref()
-        ),
-        (3, Some(200), None)
-    );
+    assert_eq!(action.attempts, 3);
+    assert_eq!(action.response_status, Some(200));
+    assert_eq!(action.error.as_deref(), None);
 
     for (failed, (id, attempts)) in (1..).zip([("gone", 1), ("never", 11)]) {
-        let form = world
-            .redeployed(&gateway, &form, json!([post(id), post("after")]))
-            .await;
+        let actions = json!([post(id), post("after")]);
+        let form = world.redeployed(&gateway, &form, actions).await;
         form.assert_accepts("k").await;
         // It is recorded after it was accepted.
         world.await_state("failed", failed).await;
@@ -57,9 +49,8 @@ async fn retries_send_the_same_under_the_same_key() {
         );
     }
     // Two actions of one run, and two runs, have keys of their own.
-    let both = world
-        .redeployed(&gateway, &form, json!([post("x"), post("y")]))
-        .await;
+    let actions = json!([post("x"), post("y")]);
+    let both = world.redeployed(&gateway, &form, actions).await;
     both.assert_accepts("k").await;
     world.await_state("succeeded", 2).await;
     let keys = HashSet::<_>::from_iter(peer.keys());
@@ -69,24 +60,14 @@ async fn retries_send_the_same_under_the_same_key() {
 /// A worker dies after it has sent and before it has recorded the answer.
 #[tokio::test]
 async fn a_killed_workers_run_goes_on_from_the_record() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, before| {
-        if before == 1 {
-            Reply::Silence
-        } else {
-            Reply::Status(200)
-        }
+    let peer = Peer::start(|_, before| match before {
+        1 => Reply::Silence,
+        _ => Reply::Status(200),
     })
     .await;
-    let gateway = world.gateway().await;
-    let mut doomed = world.worker().await;
-    let form = world
-        .acting_form(
-            &gateway,
-            &peer.url,
-            json!([post("first"), post("second"), post("third")]),
-        )
-        .await;
+    let (world, gateway, mut doomed) = World::with_both().await;
+    let actions = json!([post("first"), post("second"), post("third")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
     form.assert_accepts("k").await;
     peer.await_received(2).await;
     doomed.kill().await;
@@ -101,34 +82,18 @@ async fn a_killed_workers_run_goes_on_from_the_record() {
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(4).await;
     assert_eq!(peer.targets(), ["/first", "/second", "/second", "/third"]);
-    assert_eq!(
-        received[1], received[2],
-        "the same request under the same key"
-    );
-    let attempts: Vec<_> = world
-        .run_of(&form)
-        .await
-        .actions
-        .iter()
-        .map(|action| action.attempts)
-        .collect();
-    assert_eq!(
-        attempts,
-        [1, 1, 1],
-        "a worker that dies is no failed attempt"
-    );
+    assert_eq!(received[1], received[2]); // the same request under the same key
+    let actions = world.run_of(&form).await.actions;
+    let attempts: Vec<_> = actions.iter().map(|one| one.attempts).collect();
+    assert_eq!(attempts, [1, 1, 1]); // a worker that dies is no failed attempt
 }
 
 /// A holder whose lease is over can't write any more.
 #[tokio::test]
 async fn a_worker_that_lost_its_lease_writes_nothing() {
-    let world = World::new().await;
     let (peer, gate) = Peer::gated_at_first(404).await;
-    let gateway = world.gateway().await;
-    let mut slow = world.worker().await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let (world, gateway, mut slow) = World::with_both().await;
+    let form = world.sending_form(&gateway, &peer).await;
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     let _other = world.worker().await;
@@ -148,15 +113,11 @@ async fn a_worker_that_lost_its_lease_writes_nothing() {
 /// A holder that fails when its lease is over does not end the run that somebody else has now.
 #[tokio::test]
 async fn a_worker_that_lost_its_lease_ends_nothing() {
-    let world = World::new().await;
     let [first, second] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
     let gates = [first.clone(), second.clone()];
     let peer = Peer::start(move |_, before| Reply::When(gates[before].clone(), 200)).await;
-    let gateway = world.gateway().await;
-    let _slow = world.worker().await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let (world, gateway, _slow) = World::with_both().await;
+    let form = world.sending_form(&gateway, &peer).await;
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     let _other = world.worker().await;
@@ -186,36 +147,21 @@ async fn a_worker_that_lost_its_lease_ends_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("one"), post("two")]))
-        .await;
-    let release = world
-        .operator()
-        .await
-        .workflow(form.workflow)
-        .await
-        .unwrap()
-        .row
-        .release_id
-        .unwrap();
+    let (world, gateway) = World::with_gateway().await;
+    let actions = json!([post("one"), post("two")]);
+    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let workflow = world.operator().await.workflow(form.workflow).await;
+    let release = workflow.unwrap().row.release_id.unwrap();
     let body = payload().to_string();
     let submissions = (0..500).map(|_| {
-        let receipt = Receipt {
-            received_at: jiff::Timestamp::now(),
-            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-            request_id: None,
-        };
-        let (workspace, workflow) = (form.workspace, form.workflow);
         let submission = FormSubmission {
             run: RunId::generate(),
-            workspace,
-            workflow,
+            workspace: form.workspace,
+            workflow: form.workflow,
             release,
             key: None,
-            receipt,
+            receipt: receipt(),
         };
         (submission, body.clone().into())
     });
@@ -233,33 +179,22 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
         .collect();
     assert_eq!((received.len(), asked.len()), (1000, 1000));
     world
-        .assert_count(
-            "SELECT count(*) FROM run_actions WHERE attempts <> 1 OR state <> 'succeeded'",
-            0,
-        )
+        .assert_rows("run_actions WHERE attempts <> 1 OR state <> 'succeeded'", 0)
         .await;
-    world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    world.assert_rows("active_runs", 0).await;
 }
 
 /// The database's clock is set back by an hour after a worker has died: its runs do not wait for
 /// an hour, nor does a claim of a gateway that died.
 #[tokio::test]
 async fn leases_of_the_future_are_over() {
-    let world = World::new().await;
-    let peer = Peer::start(|_, before| {
-        if before < 4 {
-            Reply::Silence
-        } else {
-            Reply::Status(200)
-        }
+    let peer = Peer::start(|_, before| match before {
+        0..4 => Reply::Silence,
+        _ => Reply::Status(200),
     })
     .await;
-    let gateway = world.gateway().await;
-    let mut doomed = world.worker().await;
-    let actions = json!([post("first")]);
-    let form = world.acting_form(&gateway, &peer.url, actions).await;
+    let (world, gateway, mut doomed) = World::with_both().await;
+    let form = world.sending_form(&gateway, &peer).await;
     for key in ["k", "l", "m", "n"] {
         form.assert_accepts(key).await;
     }
@@ -267,8 +202,7 @@ async fn leases_of_the_future_are_over() {
     doomed.kill().await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
-    let open = "SELECT count(*) FROM open_batches";
-    world.await_count("settled", open, 0).await;
+    world.await_rows("open_batches", 0).await;
     world
         .change(
             "UPDATE workers SET seen_at = seen_at + interval '1 hour';

@@ -41,11 +41,7 @@ async fn a_successor_remembers_what_was_received() {
     assert!(second.send("[1]").await.is_duplicate(), "it remembers");
     let elsewhere = first.at(&gateways[1]);
     for former in [&first, &elsewhere] {
-        let refused = former.send("[3]").await;
-        assert_eq!(
-            refused.status, 401,
-            "used, so the former one is over: {refused:?}"
-        );
+        assert_eq!(former.send("[3]").await.status, 401); // the successor is used
     }
     assert!(second.send("[3]").await.is_first());
     let third = replaced(&world, &gateways[0], &second, "1h");
@@ -69,20 +65,9 @@ async fn a_replaced_webhook_ends_at_its_time() {
     let former = world.webhook(&gateway).await;
     assert!(former.send("[1]").await.is_first());
     let successor = replaced(&world, &gateway, &former, "1h");
-    let again = world.refusal(format!("webhook replace {}", former.address.webhook));
-    assert!(
-        again.0 == 1 && again.1.contains("being replaced"),
-        "{again:?}"
-    );
-    assert_eq!(
-        world
-            .refusal(format!(
-                "webhook replace {} --overlap 1d",
-                former.address.webhook
-            ))
-            .0,
-        2
-    );
+    let again = format!("webhook replace {}", former.address.webhook);
+    world.assert_refused(&again, "being replaced");
+    assert_eq!(world.refusal(format!("{again} --overlap 1d")).0, 2);
     // An hour passes, as far as the database knows; nothing was sent to the successor.
     let past = "UPDATE webhooks SET ends_at = clock_timestamp() WHERE ends_at IS NOT NULL";
     assert_eq!(world.database.execute(past, &[]).await.unwrap(), 1);
@@ -92,10 +77,8 @@ async fn a_replaced_webhook_ends_at_its_time() {
     // A worker destroys the secret of what nobody has used since.
     let other = replaced(&world, &gateway, &successor, "0s");
     let _worker = world.worker().await;
-    let living = "SELECT count(*) FROM webhooks WHERE deleted_at IS NULL AND replaces IS NOT NULL";
-    world
-        .await_count("its secret is destroyed", living, 1)
-        .await;
+    let living = "webhooks WHERE deleted_at IS NULL AND replaces IS NOT NULL";
+    world.await_rows(living, 1).await;
     assert!(other.send("[3]").await.is_first());
 }
 
@@ -120,10 +103,8 @@ async fn a_claim_goes_into_the_batch_of_whoever_holds_it() {
 
     // Whoever holds its row keeps the former one alive.
     let other = world.session(Role::Login).await;
-    let holding = format!(
-        "BEGIN; SELECT FROM webhooks WHERE webhook_id = '{}' FOR UPDATE",
-        former.webhook
-    );
+    let row = format!("webhooks WHERE webhook_id = '{}'", former.webhook);
+    let holding = format!("BEGIN; SELECT FROM {row} FOR UPDATE");
     other.batch_execute(&holding).await.unwrap();
     let batches = [BatchId::generate(), BatchId::generate()];
     let wanted = [(keys[0], batches[0]), (keys[1], batches[1])];
@@ -131,6 +112,6 @@ async fn a_claim_goes_into_the_batch_of_whoever_holds_it() {
     let held = wanted.iter().filter(|(key, _)| answers[key].is_ok());
     let held: Vec<_> = held.map(|(_, batch)| batch.to_string()).collect();
     let batch = "SELECT batch_id::text FROM webhook_deliveries";
-    let batch: String = world.database.query_one(batch, &[]).await.unwrap().get(0);
+    let batch: String = world.value(batch).await;
     assert_eq!(held, [batch]);
 }

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use letterbox_tests::{
-    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, folder, post,
+    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, folder, value,
 };
 use serde_json::json;
 
@@ -37,9 +37,8 @@ async fn restore(world: &World, dump: &str) {
     let servers = Servers::shared();
     let target = servers.database_url.parse().unwrap();
     let login = letterbox_database::Role::Login;
-    let admin = letterbox_database::connect_once(&target, login, "test")
-        .await
-        .unwrap();
+    let admin = letterbox_database::connect_once(&target, login, "test");
+    let admin = admin.await.unwrap();
     let name = name(world);
     for order in [
         format!("DROP DATABASE {name} WITH (FORCE)"),
@@ -56,7 +55,7 @@ async fn restore(world: &World, dump: &str) {
 
 async fn count(world: &World, what: &str) -> i64 {
     let session = world.session(letterbox_database::Role::Login).await;
-    session.query_one(what, &[]).await.unwrap().get(0)
+    value(&session, what).await
 }
 
 async fn await_count(world: &World, what: &str, expected: i64) {
@@ -77,13 +76,10 @@ async fn stop(mut process: Process) {
 /// was claimed after the backup.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_database_takes_what_the_broker_holds() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
+    let (world, gateway, worker) = World::with_both().await;
     let webhook = world.webhook(&gateway).await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("act")]))
-        .await;
+    let form = world.sending_form(&gateway, &peer).await;
     webhook.send("[\"before\"]").await;
     form.assert_accepts("before").await;
     world.await_signals(1).await;
@@ -100,10 +96,8 @@ async fn an_older_database_takes_what_the_broker_holds() {
     form.assert_accepts("queued").await;
     stop(gateway).await;
     restore(&world, &backup).await;
-    assert_eq!(
-        (count(&world, SIGNALS).await, count(&world, DONE).await),
-        (1, 1)
-    );
+    assert_eq!(count(&world, SIGNALS).await, 1);
+    assert_eq!(count(&world, DONE).await, 1);
 
     // The runbook's order: hold, workers, dead letters, release, gateways.
     world.order("workspace hold all");
@@ -131,16 +125,11 @@ async fn an_older_database_takes_what_the_broker_holds() {
     assert_eq!(again.count(), 1, "a run of its own, under a key of its own");
     let settings = [("AMQP_URL", world.amqp_url.as_str())];
     let checked = world.order_with(&settings, "check");
-    let fine = |about: &str| {
+    for about in ["deliveries", "submissions", "runs"] {
         let mut all = checked.as_array().unwrap().iter();
-        all.any(|one| one["about"] == about && one["verdict"] == "fine")
-    };
-    assert!(
-        ["deliveries", "submissions", "runs"]
-            .iter()
-            .all(|about| fine(about)),
-        "{checked:#}"
-    );
+        let fine = all.any(|one| one["about"] == about && one["verdict"] == "fine");
+        assert!(fine, "{about}: {checked:#}");
+    }
     stop(worker).await;
 }
 
@@ -196,20 +185,17 @@ async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
         WHERE NOT EXISTS (SELECT FROM signals s WHERE s.signal_id = delivery_id)";
     assert_eq!(world.database.execute(minutes_ago, &[]).await.unwrap(), 1);
     let _worker = world.worker().await;
-    assert!(
-        webhook.send("[\"lost\"]").await.is_duplicate(),
-        "accepted is accepted"
-    );
+    assert!(webhook.send("[\"lost\"]").await.is_duplicate()); // accepted is accepted
     let checked = world.letterbox_with(&[("AMQP_URL", &world.amqp_url)], "check --json");
     let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
     let mut all = checked.as_array().unwrap().iter();
     let lost = all.find(|one| one["about"] == "deliveries").unwrap();
     assert_eq!(lost["verdict"], "warning", "{checked:#}");
-    let detail = lost["detail"].as_str().unwrap();
-    assert!(
-        detail.starts_with("1 accepted, and no signal yet"),
-        "{detail}"
+    let (detail, told) = (
+        lost["detail"].as_str().unwrap(),
+        "1 accepted, and no signal yet",
     );
+    assert!(detail.starts_with(told), "{detail}");
 }
 
 /// A folder that is gone with it.
@@ -246,9 +232,8 @@ async fn a_moment_can_be_restored() {
     let options = format!("-c archive_mode=on -c archive_command='{archive}'");
     let database = PrivateDatabase::start(&options);
     let url = database.url();
-    letterbox_operator::migrate(&url.parse().unwrap())
-        .await
-        .unwrap();
+    let migrating = letterbox_operator::migrate(&url.parse().unwrap()).await;
+    migrating.unwrap();
     let shared = World::new().await;
     let world = World::on(url.clone(), shared.amqp_url.clone()).await;
     let (gateway, worker) = (world.gateway().await, world.worker().await);
@@ -258,14 +243,11 @@ async fn a_moment_can_be_restored() {
     ));
     webhook.send("[\"before\"]").await;
     world.await_signals(1).await;
-    let open = "SELECT count(*) FROM open_batches";
-    world.await_count("settled", open, 0).await;
-    let now = "SELECT clock_timestamp()::text";
-    let moment: String = world.database.query_one(now, &[]).await.unwrap().get(0);
+    world.await_rows("open_batches", 0).await;
+    let moment: String = world.value("SELECT clock_timestamp()::text").await;
     webhook.send("[\"after\"]").await;
     world.await_signals(2).await;
-    let end = "SELECT pg_walfile_name(pg_switch_wal())";
-    let end: String = world.database.query_one(end, &[]).await.unwrap().get(0);
+    let end: String = world.value("SELECT pg_walfile_name(pg_switch_wal())").await;
     let archived =
         format!("SELECT count(*) FROM pg_stat_archiver WHERE last_archived_wal >= '{end}'");
     world.await_count("archived", &archived, 1).await;
@@ -274,10 +256,8 @@ async fn a_moment_can_be_restored() {
 
     database.stop();
     let data = database.folder.join("home/data");
-    let (data, owner) = (
-        data.display(),
-        "$(stat -c %U:%G DATA)".replace("DATA", &data.display().to_string()),
-    );
+    let data = data.display();
+    let owner = format!("$(stat -c %U:%G {data})");
     steps(&format!(
         "owner={owner}
         rm -rf {data} && mkdir -m 700 {data}

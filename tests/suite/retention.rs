@@ -1,8 +1,9 @@
 //! What is stored, and for how long: ceilings that strangers can't get past, and what is forgotten
 //! when its owner wants that.
 
+use letterbox_common::states::MemberRole;
 use letterbox_database::Role;
-use letterbox_tests::{Peer, Reply, Scene, World, assert_holds, payload, post};
+use letterbox_tests::{Peer, Reply, Scene, World, assert_holds, post};
 use serde_json::json;
 
 /// Lets everything be so many days older.
@@ -17,17 +18,16 @@ async fn age(world: &World, days: i32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_run_keeps_no_input() {
     let (_peer, scene) = Scene::posting("send").await;
-    let operator = scene.world.operator().await;
-    let workspace = scene.form.workspace;
-    operator.set_allowance(workspace, Some(0)).await.unwrap();
+    let (world, workspace) = (&scene.world, scene.form.workspace);
+    world.set_allowance(workspace, Some(0)).await;
     scene.form.assert_accepts("k").await;
-    scene.world.await_state("refused", 1).await;
+    world.await_state("refused", 1).await;
     let kept = "SELECT coalesce(sum(octet_length(input)), 0) FROM runs";
-    scene.world.assert_count(kept, 0).await;
+    world.assert_count(kept, 0).await;
     assert!(scene.the_run().await.input.is_none());
     // It is not a new one when it comes again.
     scene.form.assert_accepts("k").await;
-    assert_eq!(scene.world.runs().await, 1);
+    assert_eq!(world.runs().await, 1);
 }
 
 /// Beyond the ceiling of a webhook its sender hears 503; beyond that of the workspace runs are
@@ -54,7 +54,7 @@ async fn what_is_stored_in_a_day_has_a_ceiling() {
     world.assert_count(stored, 1089).await; // and 512 for each row
     let gateway = world.gateway_with(&ceilings).await;
     let full = webhook.at(&gateway).send("\"more\"").await;
-    assert!(full.is_refused(503, "temporarily_unavailable"), "{full:?}");
+    full.assert_refused(503, "temporarily_unavailable");
     assert_eq!(full.header("retry-after"), Some("600"));
     assert!(webhook.at(&gateway).send(body(0)).await.is_duplicate());
     let wrong = webhook.at(&gateway).request("\"more\"");
@@ -62,10 +62,7 @@ async fn what_is_stored_in_a_day_has_a_ceiling() {
     let told = wrong.send().await.unwrap().status();
     assert_eq!(told, 401, "who can't sign learns nothing");
     let other = world.webhook(&gateway).await;
-    assert!(
-        other.send("\"more\"").await.is_first(),
-        "of another workspace"
-    );
+    assert!(other.send("\"more\"").await.is_first()); // of another workspace
 
     let fill = "INSERT INTO stored_bytes VALUES ($1, (now() AT TIME ZONE 'UTC')::date,
         NULL, 2 << 20)";
@@ -95,28 +92,17 @@ async fn what_is_old_is_forgotten_and_stays_known() {
     age(&scene.world, 10).await;
 
     let world = &scene.world;
-    for (setting, forgotten) in [
-        (
-            "LETTERBOX_KEEP_BODIES_DAYS",
-            "SELECT count(*) FROM signals WHERE body IS NULL",
-        ),
-        (
-            "LETTERBOX_KEEP_INPUTS_DAYS",
-            "SELECT count(*) FROM runs WHERE input IS NULL",
-        ),
-        (
-            "LETTERBOX_KEEP_REQUESTS_DAYS",
-            "SELECT count(*) FROM run_actions WHERE request IS NULL",
-        ),
-        (
-            "LETTERBOX_KEEP_RUNS_DAYS",
-            "SELECT count(*) FROM erased_runs",
-        ),
+    for (what, forgotten) in [
+        ("BODIES", "signals WHERE body IS NULL"),
+        ("INPUTS", "runs WHERE input IS NULL"),
+        ("REQUESTS", "run_actions WHERE request IS NULL"),
+        ("RUNS", "erased_runs"),
     ] {
-        assert_eq!(world.count(forgotten).await, 0, "{setting}");
-        let kept = world.worker_with(&[(setting, "11")]).await;
-        let _sweeping = world.worker_with(&[(setting, "9")]).await;
-        world.await_count(setting, forgotten, 1).await;
+        world.assert_rows(forgotten, 0).await;
+        let setting = format!("LETTERBOX_KEEP_{what}_DAYS");
+        let kept = world.worker_with(&[(&setting, "11")]).await;
+        let _sweeping = world.worker_with(&[(&setting, "9")]).await;
+        world.await_rows(forgotten, 1).await;
         drop(kept);
     }
     assert_eq!(world.runs().await, 0);
@@ -165,10 +151,9 @@ async fn a_run_is_erased_on_order() {
     let body = json!({"id": "send", "type": "http.request", "account": "crm", "method": "POST",
         "path": "/x", "body": "{{ form.message }}"});
     let scene = Scene::new(&peer, json!([body])).await;
-    let mut values = payload();
-    values["message"] = "canary-person".into();
     scene.decide("approve").await;
-    assert_eq!(scene.form.submit("k", &values).await.status, 200);
+    let person = json!({"message": "canary-person"});
+    scene.form.assert_accepts_with("k", person).await;
     let approval = scene.the_approval().await;
     let world = &scene.world;
     let erase = format!("run erase {} --yes", approval.run_id);
@@ -200,18 +185,12 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     world.await_signals(1).await;
     // Of another workspace.
     let other = world.form(&scene.gateway).await;
-    world
-        .set_role(
-            other.workspace,
-            scene.form.owner,
-            letterbox_common::states::MemberRole::Viewer,
-        )
-        .await;
+    let (owner, viewer) = (scene.form.owner, MemberRole::Viewer);
+    world.set_role(other.workspace, owner, viewer).await;
     other.assert_accepts("1").await;
     world.await_state("succeeded", 2).await;
 
     // What else refers to its owner: a session, a link, and the word of an issuer.
-    let owner = scene.form.owner;
     world.person(owner).await;
     operator.make_sign_in_link(owner).await.unwrap();
     let known = format!(
@@ -226,32 +205,27 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     world.order(format!("workspace delete {workspace} --name Test"));
     scene.form.assert_dead().await;
     assert_eq!(hook.send("2").await.status, 401);
-    let tables = "SELECT relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+    let tables = "SELECT relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
         WHERE a.attname = 'workspace_id' AND c.relkind = 'r' AND c.relname <> 'audit_log'";
-    let tables = world.database.query(tables, &[]).await.unwrap();
+    let tables: Vec<String> = world.column(tables).await;
     assert!(tables.len() > 15);
-    for table in tables.iter().map(|row| row.get::<_, String>(0)) {
-        let left = format!("SELECT count(*) FROM {table} WHERE workspace_id = '{workspace}'");
-        assert_eq!(world.count(&left).await, 0, "{table}");
+    for table in tables {
+        let left = format!("{table} WHERE workspace_id = '{workspace}'");
+        world.assert_rows(&left, 0).await;
     }
     assert_eq!(world.runs().await, 1, "of the other workspace");
-    let owner = format!(
-        "SELECT count(*) FROM users WHERE user_id = '{}'",
-        scene.form.owner
-    );
-    world.assert_count(&owner, 1).await; // a member of the other workspace
-    let other_delete = format!("workspace delete {} --name Test", other.workspace);
-    world.order(other_delete);
+    let owner = format!("users WHERE user_id = '{owner}'");
+    world.assert_rows(&owner, 1).await; // a member of the other workspace
+    world.order(format!("workspace delete {} --name Test", other.workspace));
     let named = "SELECT count(*) FROM users WHERE name <> 'deleted' OR email NOT LIKE '%.invalid'";
     world.assert_count(named, 0).await;
     let of_users = "SELECT conrelid::regclass::text FROM pg_constraint
         WHERE confrelid = 'users'::regclass AND NOT EXISTS (SELECT FROM pg_attribute
             WHERE attrelid = conrelid AND attname = 'workspace_id')";
-    let of_users = world.database.query(of_users, &[]).await.unwrap();
+    let of_users: Vec<String> = world.column(of_users).await;
     assert!(of_users.len() >= 3);
-    for table in of_users.iter().map(|row| row.get::<_, String>(0)) {
-        let left = format!("SELECT count(*) FROM {table}");
-        assert_eq!(world.count(&left).await, 0, "{table}");
+    for table in of_users {
+        world.assert_rows(&table, 0).await;
     }
     // What the worker has counted of them and not yet written.
     let Scene {
@@ -259,6 +233,5 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     } = scene;
     worker.terminate();
     worker.ended().await;
-    let counts = "SELECT count(*) FROM stored_bytes";
-    world.assert_count(counts, 0).await;
+    world.assert_rows("stored_bytes", 0).await;
 }

@@ -4,8 +4,7 @@
 use futures_util::future::join_all;
 use letterbox_common::states::{MemberRole, RefusedReason, RunState};
 use letterbox_database::Role;
-use letterbox_operator::Move;
-use letterbox_operator::RunFilter;
+use letterbox_operator::{Move, RunFilter};
 use letterbox_tests::{DEFINITION, World, eventually, payload};
 
 const STARTED: &str = "SELECT count(*) FROM runs WHERE state <> 'refused'";
@@ -17,26 +16,19 @@ async fn an_allowance_is_exact_under_concurrency() {
     let world = World::new().await;
     let gateways = [world.gateway().await, world.gateway().await];
     let first = world.form(&gateways[0]).await;
-    let (second, third) = (
-        world
-            .form_in(&gateways[0], first.workspace, first.owner)
-            .await,
-        world
-            .form_in(&gateways[0], first.workspace, first.owner)
-            .await,
-    );
-    let forms = [first.clone(), second, third];
+    let another = async || {
+        let form = world.form_in(&gateways[0], first.workspace, first.owner);
+        form.await
+    };
+    let forms = [first.clone(), another().await, another().await];
     let operator = world.operator().await;
-    operator
-        .set_allowance(first.workspace, Some(10))
-        .await
-        .unwrap();
+    world.set_allowance(first.workspace, Some(10)).await;
     // What another month has used is nobody's business in this one.
     let earlier = format!(
         "INSERT INTO run_usage VALUES ('{}', '2020-01-01', 1000)",
         first.workspace
     );
-    world.database.execute(&earlier, &[]).await.unwrap();
+    world.change(&earlier).await;
 
     let small = [("LETTERBOX_BATCH_SIZE", "3"), ("LETTERBOX_PREFETCH", "5")];
     let _workers = [
@@ -48,29 +40,24 @@ async fn an_allowance_is_exact_under_concurrency() {
         async move { form.submit(&n.to_string(), &payload()).await }
     });
     let answers = join_all(submitting).await;
-    assert!(
-        answers
-            .iter()
-            .all(|answer| answer == &answers[0] && answer.status == 200),
-        "one can't tell the refused"
-    );
+    for answer in &answers {
+        answer.assert_accepted();
+        assert_eq!(answer, &answers[0]); // one can't tell the refused
+    }
     world.await_runs(50).await;
     world.assert_count(STARTED, 10).await;
     world.assert_count(EXHAUSTED, 40).await;
     let allowance = operator.allowance(first.workspace).await.unwrap();
     assert_eq!((allowance.run_allowance, allowance.started), (Some(10), 10));
 
-    operator
-        .set_allowance(first.workspace, Some(11))
-        .await
-        .unwrap();
+    world.set_allowance(first.workspace, Some(11)).await;
     world.forget_hits().await;
     for n in 50..52 {
         forms[2].assert_accepts(&n.to_string()).await;
     }
     world.await_runs(52).await;
     world.assert_count(STARTED, 11).await;
-    operator.set_allowance(first.workspace, None).await.unwrap();
+    world.set_allowance(first.workspace, None).await;
     forms[2].assert_accepts("free").await;
     world.await_runs(53).await;
     world.assert_count(STARTED, 12).await;
@@ -82,102 +69,62 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
     let (world, gateway) = World::with_gateway().await;
     let operator = world.operator().await;
     let cases = [
-        "removed",
-        "viewer",
-        "deactivated",
-        "deleted",
-        "deleted and removed",
-        "paused",
-        "redeployed",
-        "none left",
+        ("removed", Some("owner_cannot_run")),
+        ("viewer", Some("owner_cannot_run")),
+        ("deactivated", Some("owner_cannot_run")),
+        ("deleted", Some("workflow_unavailable")),
+        ("deleted and removed", Some("workflow_unavailable")),
+        ("paused", None),
+        ("none left", Some("allowance_exhausted")),
+        ("redeployed", None),
     ];
     let mut forms = Vec::new();
-    for case in cases {
+    for (case, _) in cases {
         let form = world.form(&gateway).await;
         form.assert_accepts(case).await;
+        let (workspace, workflow, owner) = (form.workspace, form.workflow, form.owner);
         match case {
-            "removed" => world.remove_member(form.workspace, form.owner).await,
-            "viewer" => {
-                world
-                    .set_role(form.workspace, form.owner, MemberRole::Viewer)
-                    .await
+            "removed" => world.remove_member(workspace, owner).await,
+            "viewer" => world.set_owner_role(&form, MemberRole::Viewer).await,
+            "deactivated" => {
+                let setting = operator.set_member(workspace, owner, MemberRole::Owner, true);
+                setting.await.unwrap();
             }
-            "deactivated" => drop(
-                operator
-                    .set_member(form.workspace, form.owner, MemberRole::Owner, true)
-                    .await
-                    .unwrap(),
-            ),
-            "deleted" => world.move_workflow(form.workflow, Move::Delete).await,
+            "deleted" => world.move_workflow(workflow, Move::Delete).await,
             "deleted and removed" => {
-                world.move_workflow(form.workflow, Move::Delete).await;
-                world.remove_member(form.workspace, form.owner).await;
+                world.move_workflow(workflow, Move::Delete).await;
+                world.remove_member(workspace, owner).await;
             }
-            "paused" => world.move_workflow(form.workflow, Move::Pause).await,
-            "redeployed" => drop(
-                operator
-                    .deploy(form.workflow, Some(DEFINITION))
-                    .await
-                    .unwrap(),
-            ),
-            _ => drop(
-                operator
-                    .set_allowance(form.workspace, Some(0))
-                    .await
-                    .unwrap(),
-            ),
+            "paused" => world.move_workflow(workflow, Move::Pause).await,
+            "redeployed" => {
+                let deploying = operator.deploy(workflow, Some(DEFINITION));
+                deploying.await.unwrap();
+            }
+            _ => world.set_allowance(workspace, Some(0)).await,
         }
         forms.push(form);
     }
     let _worker = world.worker().await;
     world.await_runs(cases.len() as i64).await;
-    let expected = [
-        Some("owner_cannot_run"),
-        Some("owner_cannot_run"),
-        Some("owner_cannot_run"),
-        Some("workflow_unavailable"),
-        Some("workflow_unavailable"),
-        None,
-        None,
-        Some("allowance_exhausted"),
-    ];
-    for ((form, reason), case) in forms.iter().zip(expected).zip(cases) {
-        let runs = operator
-            .runs(
-                &RunFilter::of(form.workspace).with_workflow(Some(form.workflow)),
-                None,
-                10,
-            )
-            .await
-            .unwrap();
-        assert_eq!(runs.len(), 1, "{case}");
-        assert_eq!(
-            runs[0].refused_reason.map(RefusedReason::as_str),
-            reason,
-            "{case}"
-        );
-        assert_eq!(
-            runs[0].state == RunState::Refused,
-            reason.is_some(),
-            "{case}"
-        );
-        assert_eq!(runs[0].run_as, form.owner);
+    let mut runs = Vec::new();
+    for (form, (case, reason)) in forms.iter().zip(cases) {
+        let of_form = RunFilter::of(form.workspace).with_workflow(Some(form.workflow));
+        let mut found = operator.runs(&of_form, None, 10).await.unwrap();
+        assert_eq!(found.len(), 1, "{case}");
+        let run = found.remove(0);
+        let told = run.refused_reason.map(RefusedReason::as_str);
+        assert_eq!(told, reason, "{case}");
+        assert_eq!(run.state == RunState::Refused, reason.is_some(), "{case}");
+        assert_eq!(run.run_as, form.owner);
+        // A refused run uses nothing up.
         let started = operator.allowance(form.workspace).await.unwrap().started;
-        assert_eq!(
-            started,
-            i32::from(reason.is_none()),
-            "{case}: a refused run uses nothing up"
-        );
+        assert_eq!(started, i32::from(reason.is_none()), "{case}");
+        runs.push(run);
     }
     // Pinned to the release that the payload was checked against.
-    let run = &operator
-        .runs(&RunFilter::of(forms[6].workspace), None, 10)
-        .await
-        .unwrap()[0];
-    let number = "SELECT number::bigint FROM releases WHERE release_id = ";
-    world
-        .assert_count(&format!("{number}'{}'", run.release_id), 1)
-        .await;
+    let release = runs.pop().unwrap().release_id;
+    let number = format!("SELECT number::bigint FROM releases WHERE release_id = '{release}'");
+    world.assert_count(&number, 1).await;
 }
 
 /// A worker dies with what it has fetched: another one records it, once.
@@ -199,7 +146,6 @@ async fn a_killed_workers_submissions_are_recorded_once() {
     holder.batch_execute("COMMIT").await.unwrap();
     let _worker = world.worker().await;
     world.await_runs(20).await;
-    world
-        .assert_count("SELECT started::bigint FROM run_usage", 20)
-        .await;
+    let started = "SELECT started::bigint FROM run_usage";
+    world.assert_count(started, 20).await;
 }

@@ -5,7 +5,8 @@ use futures_util::future::join_all;
 use jiff::Timestamp;
 use letterbox_common::{sealing::Secret, webhook::Scheme};
 use letterbox_tests::{
-    Answer, Process, Webhook, World, command_file, eventually, http_client, sign,
+    Answer, Process, Webhook, World, assert_hides, assert_tells, command_file, eventually,
+    http_client, sign,
 };
 use serde_json::{Value, json};
 
@@ -16,20 +17,23 @@ async fn workspace(world: &World) -> String {
 
 /// A webhook, made on the command line.
 fn made(world: &World, gateway: &Process, workspace: &str, more: &str) -> Webhook {
-    let made = world.order(format!(
-        "webhook create --workspace {workspace} --name T{more}"
-    ));
-    webhook_of(gateway, &made)
+    let create = format!("webhook create --workspace {workspace} --name T{more}");
+    webhook_of(gateway, &world.order(create))
 }
 
 /// What a command tells of a new webhook, as its sender knows it.
 pub fn webhook_of(gateway: &Process, told: &Value) -> Webhook {
     let text = |name: &str| told[name].as_str().unwrap().to_owned();
     let address = format!("{}.{}", text("workspace_id"), text("webhook_id"));
-    Webhook::new(
-        &gateway.public_url(),
-        address.parse().unwrap(),
-        text("secret"),
+    let address = address.parse().unwrap();
+    Webhook::new(&gateway.public_url(), address, text("secret"))
+}
+
+/// The header of Letterbox's own scheme.
+fn signed(webhook: &Webhook, body: &str) -> (&'static str, String) {
+    (
+        "x-service-signature",
+        sign(&webhook.secret, body.as_bytes()),
     )
 }
 
@@ -42,6 +46,25 @@ async fn post(url: &str, headers: &[(&str, String)], body: &str) -> Answer {
         request = request.header(*name, value);
     }
     Answer::to(request).await
+}
+
+/// The files from which the command line signs for a webhook: its secret, and a body.
+fn files(webhook: &Webhook, body: &str) -> (String, String) {
+    let id = webhook.address.webhook;
+    let secret = command_file(&format!("{id}.secret"), &webhook.secret);
+    (secret, command_file(&format!("{id}.json"), body))
+}
+
+/// A webhook that takes the place of another one for an hour.
+fn replaced(world: &World, gateway: &Process, webhook: &Webhook) -> Webhook {
+    let replace = format!("webhook replace {} --overlap 1h", webhook.address.webhook);
+    webhook_of(gateway, &world.order(replace))
+}
+
+/// An address at which there is no webhook.
+fn nowhere(gateway: &Process, workspace: &str) -> String {
+    let base = gateway.public_url();
+    format!("{base}/webhooks/incoming/{workspace}.{workspace}")
 }
 
 fn rules() -> String {
@@ -57,15 +80,7 @@ fn rules() -> String {
 async fn every_scheme_is_signed_and_verified() {
     let (world, gateway, _worker) = World::with_both().await;
     let workspace = workspace(&world).await;
-    let unknown = post(
-        &format!(
-            "{}/webhooks/incoming/{workspace}.{workspace}",
-            gateway.public_url()
-        ),
-        &[],
-        "{}",
-    )
-    .await;
+    let unknown = post(&nowhere(&gateway, &workspace), &[], "{}").await;
     assert_eq!(unknown.status, 401);
     let mut signals = 0;
     for scheme in Scheme::ALL {
@@ -75,18 +90,9 @@ async fn every_scheme_is_signed_and_verified() {
             scheme => format!(" --scheme {scheme}"),
         };
         let webhook = made(&world, &gateway, &workspace, &by);
-        let secret = command_file(
-            &format!("{}.secret", webhook.address.webhook),
-            &webhook.secret,
-        );
-        let body = command_file(
-            &format!("{}.json", webhook.address.webhook),
-            r#"{"type":"x"}"#,
-        );
-        let send = format!(
-            "send webhook --url {} --secret-file {secret}{by}",
-            webhook.url
-        );
+        let (secret, body) = files(&webhook, r#"{"type":"x"}"#);
+        let url = &webhook.url;
+        let send = format!("send webhook --url {url} --secret-file {secret}{by}");
         let sent = world.order(format!("{send} {body}"));
         assert_eq!(sent["answer"], json!({"received": true}), "{scheme}");
         let again = world.order(format!("{send} {body}"));
@@ -94,13 +100,8 @@ async fn every_scheme_is_signed_and_verified() {
         signals += 1;
 
         let told = world.order(format!("{send} --explain {body}"));
-        let hashed = told["hashed"].as_str().unwrap();
-        assert!(hashed.contains(r#"{"type":"x"}"#), "{told}");
-        let text = told.to_string();
-        assert!(
-            !text.contains(&webhook.secret),
-            "{scheme}: no secret is shown"
-        );
+        assert_tells(told["hashed"].as_str().unwrap(), &[r#"{"type":"x"}"#]);
+        assert_hides(&told.to_string(), &[&webhook.secret]);
 
         // The headers of an explanation are those of a request: as they are, for another body, and
         // none at all.
@@ -117,8 +118,7 @@ async fn every_scheme_is_signed_and_verified() {
         }
         // Nobody is let in by the service's own scheme but where it is the webhook's.
         if *scheme != Scheme::Letterbox {
-            let own = sign(&webhook.secret, b"[]");
-            let own = [("x-service-signature", own)];
+            let own = [signed(&webhook, "[]")];
             assert_eq!(post(&webhook.url, &own, "[]").await, unknown, "{scheme}");
         }
     }
@@ -136,14 +136,12 @@ async fn headers_go_with_the_signal() {
     let github = made(&world, &gateway, &workspace, " --scheme github");
     let body = r#"{"zen":"Design for failure."}"#;
     let signature = format!("sha256={}", sign(&github.secret, body.as_bytes()));
+    let id = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
     let sent = |event: &str| {
         vec![
             ("x-hub-signature-256", signature.clone()),
             ("X-GitHub-Event", event.to_owned()),
-            (
-                "x-github-delivery",
-                "72d3162e-cc78-11e3-81ab-4c9367dc0958".to_owned(),
-            ),
+            ("x-github-delivery", id.to_owned()),
             ("authorization", never.to_owned()),
             ("cookie", never.to_owned()),
             ("x-forwarded-for", "192.0.2.77".to_owned()),
@@ -152,72 +150,50 @@ async fn headers_go_with_the_signal() {
     assert_eq!(post(&github.url, &sent("ping"), body).await.status, 202);
     assert!(post(&github.url, &sent("push"), body).await.is_duplicate());
     world.await_signals(1).await;
-    let the_signal = async |number: usize| {
+    let kept = || {
         let listed = world.order(format!("signal list --workspace {workspace}"));
-        let id = listed[number]["signal_id"].as_str().unwrap().to_owned();
-        world.order(format!("signal show {id}"))
+        let id = listed[0]["signal_id"].as_str().unwrap().to_owned();
+        world.order(format!("signal show {id}"))["headers"].clone()
     };
-    assert_eq!(
-        the_signal(0).await["headers"],
-        json!({"unsigned": {"x-github-event": "ping",
-            "x-github-delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958"}})
-    );
+    let unsigned = json!({"x-github-event": "ping", "x-github-delivery": id});
+    assert_eq!(kept(), json!({ "unsigned": unsigned }));
 
     let svix = made(&world, &gateway, &workspace, " --scheme svix");
-    let secret = command_file(&format!("{}.secret", svix.address.webhook), &svix.secret);
-    let file = command_file(&format!("{}.json", svix.address.webhook), body);
-    let send = format!(
-        "send webhook --url {} --secret-file {secret} --scheme svix",
-        svix.url
-    );
-    world.order(format!("{send} {file}"));
+    let (secret, file) = files(&svix, body);
+    let by = format!("--url {} --secret-file {secret} --scheme svix", svix.url);
+    world.order(format!("send webhook {by} {file}"));
     world.await_signals(2).await;
-    let headers = the_signal(0).await["headers"].clone();
+    let headers = kept();
     assert!(headers["signed"]["svix-id"].is_string() && headers["unsigned"].is_null());
 
     let keep = " --kept-headers X-Event,x-tenant";
     let own = made(&world, &gateway, &workspace, keep);
-    let signed = [
-        ("x-service-signature", sign(&own.secret, body.as_bytes())),
+    let headers = [
+        signed(&own, body),
         ("x-event", "made".to_owned()),
         ("x-other", "left out".to_owned()),
     ];
-    assert_eq!(post(&own.url, &signed, body).await.status, 202);
+    assert_eq!(post(&own.url, &headers, body).await.status, 202);
     world.await_signals(3).await;
-    assert_eq!(
-        the_signal(0).await["headers"],
-        json!({"unsigned": {"x-event": "made"}})
-    );
-    let replaced = world.order(format!(
-        "webhook replace {} --overlap 1h",
-        own.address.webhook
-    ));
-    let successor = webhook_of(&gateway, &replaced);
-    let again = [
-        ("x-service-signature", sign(&successor.secret, b"[]")),
-        ("x-tenant", "7".to_owned()),
-    ];
+    assert_eq!(kept(), json!({"unsigned": {"x-event": "made"}}));
+    let successor = replaced(&world, &gateway, &own);
+    let again = [signed(&successor, "[]"), ("x-tenant", "7".to_owned())];
     assert_eq!(post(&successor.url, &again, "[]").await.status, 202);
     world.await_signals(4).await;
-    assert_eq!(
-        the_signal(0).await["headers"],
-        json!({"unsigned": {"x-tenant": "7"}})
-    );
+    assert_eq!(kept(), json!({"unsigned": {"x-tenant": "7"}}));
 
     // What the gateway could not read is not stored, whoever stores it.
     for stored in ["{NULL}", "{{a},{b}}"] {
         let store = format!("UPDATE webhooks SET kept_headers = '{stored}'");
-        assert!(
-            world.database.batch_execute(&store).await.is_err(),
-            "{stored}"
-        );
+        let storing = world.database.batch_execute(&store).await;
+        assert!(storing.is_err(), "{stored}");
     }
     for (refused, told) in [
         ("--kept-headers X-Gitlab-Token", "let somebody in"),
         ("--scheme github --kept-headers X-Event", "says itself"),
     ] {
         let create = format!("webhook create --workspace {workspace} --name T {refused}");
-        assert!(world.refusal(create).1.contains(told), "{refused}");
+        world.assert_refused(create, told);
     }
 }
 
@@ -231,16 +207,12 @@ async fn a_webhook_can_go_by_the_senders_id() {
     let by_id = made(&world, &gateway, &workspace, " --scheme svix --same-by id");
     let rules = Scheme::Svix.rules().unwrap();
     let send = async |webhook: &Webhook, id: &str, body: &str| {
-        let key = rules
-            .key(&Secret::new(webhook.secret.clone().into_bytes()))
-            .unwrap();
+        let secret = Secret::new(webhook.secret.clone().into_bytes());
         let now = Timestamp::now().as_second().unsigned_abs();
-        let signed = rules.sign(&key, body.as_bytes(), now, id);
+        let signed = rules.sign(&rules.key(&secret).unwrap(), body.as_bytes(), now, id);
         let headers = signed.headers.iter();
-        let headers: Vec<_> = headers
-            .map(|(name, value)| (&**name, value.clone()))
-            .collect();
-        post(&webhook.url, &headers, body).await
+        let headers = headers.map(|(name, value)| (&**name, value.clone()));
+        post(&webhook.url, &headers.collect::<Vec<_>>(), body).await
     };
     for (webhook, id, body, is_first) in [
         (&by_body, "msg_1", "[1]", true),
@@ -267,11 +239,7 @@ async fn a_webhook_can_go_by_the_senders_id() {
     let changed = "letterbox_changed_repeats_total";
     eventually("counted", async || gateway.metric(changed).await >= 1.0).await;
 
-    let replaced = world.order(format!(
-        "webhook replace {} --overlap 1h",
-        by_id.address.webhook
-    ));
-    let successor = webhook_of(&gateway, &replaced);
+    let successor = replaced(&world, &gateway, &by_id);
     assert!(send(&successor, "msg_1", "[9]").await.is_duplicate());
     assert!(send(&successor, "msg_4", "[1]").await.is_first());
     world.await_signals(8).await;
@@ -285,10 +253,8 @@ async fn a_webhook_can_go_by_the_senders_id() {
 async fn a_secret_that_a_tool_has_given_is_used() {
     let (world, gateway) = World::with_gateway().await;
     let workspace = workspace(&world).await;
-    let file = command_file(
-        &format!("{workspace}.github"),
-        "It's a Secret to Everybody\n",
-    );
+    let secret = "It's a Secret to Everybody\n";
+    let file = command_file(&format!("{workspace}.github"), secret);
     let by = format!(" --scheme github --secret-file {file}");
     let webhook = made(&world, &gateway, &workspace, &by);
     assert_eq!(webhook.secret, "It's a Secret to Everybody");
@@ -296,33 +262,29 @@ async fn a_secret_that_a_tool_has_given_is_used() {
     let signed = [("x-hub-signature-256", format!("sha256={signature}"))];
     assert!(post(&webhook.url, &signed, "[1]").await.is_first());
 
+    let bad = r#"{"header":"x","signed":"{body}"}"#;
+    let bad = command_file(&format!("{workspace}.bad"), bad);
+    let unknown = r#"{"header":"x","encoding":"hex","signed":"{method}:{body}"}"#;
+    let unknown = command_file(&format!("{workspace}.unknown"), unknown);
+    let order = format!("webhook create --workspace {workspace} --name x --scheme");
     for (more, problem) in [
         (
-            " --scheme standard-webhooks --secret-file ",
+            format!("standard-webhooks --secret-file {file}"),
             "format of this scheme",
         ),
-        (" --allow-from nowhere --secret-file ", "networks"),
+        (
+            format!("github --allow-from nowhere --secret-file {file}"),
+            "networks",
+        ),
+        (format!("custom --rules {bad}"), "encoding"),
+        (
+            format!("custom --rules {unknown}"),
+            "unknown placeholder {method}; known: {body}, {timestamp}, {id}",
+        ),
+        (format!("stripe --rules {bad}"), "its own rules"),
     ] {
-        let order = format!("webhook create --workspace {workspace} --name x{more}{file}");
-        let (code, told) = world.refusal(order);
-        assert!(code == 1 && told.contains(problem), "{told}");
+        world.assert_refused(format!("{order} {more}"), problem);
     }
-    let bad = command_file(
-        &format!("{workspace}.bad"),
-        r#"{"header":"x","signed":"{body}"}"#,
-    );
-    let order = format!("webhook create --workspace {workspace} --name x --scheme");
-    let (code, told) = world.refusal(format!("{order} custom --rules {bad}"));
-    assert!(code == 1 && told.contains("encoding"), "{told}");
-    let unknown = command_file(
-        &format!("{workspace}.unknown"),
-        r#"{"header":"x","encoding":"hex","signed":"{method}:{body}"}"#,
-    );
-    let (code, told) = world.refusal(format!("{order} custom --rules {unknown}"));
-    let expected = "unknown placeholder {method}; known: {body}, {timestamp}, {id}";
-    assert!(code == 1 && told.contains(expected), "{told}");
-    let (code, told) = world.refusal(format!("{order} stripe --rules {bad}"));
-    assert!(code == 1 && told.contains("its own rules"), "{told}");
     assert_eq!(world.refusal(format!("{order} custom")).0, 2);
 }
 
@@ -335,27 +297,20 @@ async fn slacks_challenge_is_answered_when_it_is_signed() {
     let slack = made(&world, &gateway, &workspace, " --scheme slack");
     let plain = made(&world, &gateway, &workspace, "");
     let body = r#"{"type":"url_verification","token":"x","challenge":"3eZbrw1aB"}"#;
-    let time = std::time::SystemTime::UNIX_EPOCH
-        .elapsed()
-        .unwrap()
-        .as_secs();
+    let time = Timestamp::now().as_second();
     let signature = sign(&slack.secret, format!("v0:{time}:{body}").as_bytes());
     let headers = [
         ("x-slack-request-timestamp", time.to_string()),
         ("x-slack-signature", format!("v0={signature}")),
     ];
     let answer = post(&slack.url, &headers, body).await;
-    assert_eq!(
-        (answer.status, &*answer.body),
-        (200, r#"{"challenge":"3eZbrw1aB"}"#)
-    );
+    assert_eq!(answer.status, 200);
+    assert_eq!(&*answer.body, r#"{"challenge":"3eZbrw1aB"}"#);
     assert_eq!(post(&slack.url, &headers[..1], body).await.status, 401);
     // For others it is an event as any.
-    let own = [("x-service-signature", sign(&plain.secret, body.as_bytes()))];
+    let own = [signed(&plain, body)];
     assert!(post(&plain.url, &own, body).await.is_first());
-    world
-        .assert_count("SELECT count(*) FROM webhook_deliveries", 1)
-        .await;
+    world.assert_rows("webhook_deliveries", 1).await;
 }
 
 #[tokio::test]
@@ -365,14 +320,8 @@ async fn who_sends_from_elsewhere_is_refused_as_ever() {
     let by = " --allow-from 192.0.2.0/24,2001:db8::/32";
     let webhook = made(&world, &gateway, &workspace, by);
     let from = async |address: &str| {
-        let signed = (
-            "x-service-signature",
-            sign(&webhook.secret, address.as_bytes()),
-        );
-        let headers = [
-            signed,
-            ("x-forwarded-for", address.trim_matches('"').to_owned()),
-        ];
+        let client = address.trim_matches('"').to_owned();
+        let headers = [signed(&webhook, address), ("x-forwarded-for", client)];
         post(&webhook.url, &headers, address).await
     };
     assert!(from("\"192.0.2.7\"").await.is_first());
@@ -398,10 +347,7 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     let right = sign(&webhook.secret, b"[1]");
     let header = |value: String| vec![("x-service-signature", value)];
     let other = sign("another", b"[1]");
-    let twice = vec![
-        ("x-service-signature", right.clone()),
-        ("x-service-signature", right.clone()),
-    ];
+    let twice = [header(right.clone()), header(right.clone())].concat();
     let unsigned = [
         ("missing", vec![]),
         ("repeated", twice),
@@ -428,10 +374,8 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     assert_eq!(answer.status, 413);
     expected.push(("too_large".into(), answer.request_id.0));
     let log = async |limit: u32| -> Vec<(String, String)> {
-        let told = world.order(format!(
-            "webhook log {} --limit {limit}",
-            webhook.address.webhook
-        ));
+        let id = webhook.address.webhook;
+        let told = world.order(format!("webhook log {id} --limit {limit}"));
         let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
         let told = told.as_array().unwrap().iter().rev();
         told.map(|one| (text(one, "reason"), text(one, "request_id")))
@@ -440,11 +384,7 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     eventually("all are written down", async || log(100).await == expected).await;
 
     // What nobody has is written down nowhere, and of what there is, the last hundred.
-    let nobody = format!(
-        "{}/webhooks/incoming/{workspace}.{workspace}",
-        gateway.public_url()
-    );
-    post(&nobody, &[], "[1]").await;
+    post(&nowhere(&gateway, &workspace), &[], "[1]").await;
     let count = async || log(100).await.len();
     let before = count().await;
     for together in (1..=4).map(|round| (before + 30 * round).min(100)) {
@@ -458,11 +398,9 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
         kept.len() == 100 && kept.iter().all(|(reason, _)| reason == "missing")
     })
     .await;
-    world
-        .assert_count("SELECT count(*) FROM webhook_refusals", 100)
-        .await;
+    world.assert_rows("webhook_refusals", 100).await;
     let stored = "SELECT string_agg(r::text, ' ') FROM webhook_refusals r";
-    let stored: String = world.database.query_one(stored, &[]).await.unwrap().get(0);
+    let stored: String = world.value(stored).await;
     letterbox_tests::marks::assert_unmarked("the log of refusals", &stored);
 }
 
@@ -482,15 +420,9 @@ async fn a_scheme_of_a_newer_version_keeps_nobody_else_waiting() {
     let delivered = (0..40).map(|number| {
         let webhook = if number % 2 == 0 { &known } else { &newer };
         let body = number.to_string();
-        let header = (
-            "x-service-signature",
-            sign(&webhook.secret, body.as_bytes()),
-        );
-        async move { post(&webhook.url, &[header], &body).await.status }
+        async move { webhook.send(body).await.status }
     });
-    let statuses = futures_util::future::join_all(delivered).await;
-    let expected = [202, 503].repeat(20);
-    assert_eq!(statuses, expected);
+    assert_eq!(join_all(delivered).await, [202, 503].repeat(20));
 }
 
 /// Providers' own libraries sign, and what they say in headers is at the signal. Of JavaScript only
@@ -515,18 +447,13 @@ async fn providers_own_libraries_are_understood() {
             println!("{provider}: Node.js is not here");
             continue;
         };
-        let webhook = made(
-            &world,
-            &gateway,
-            &workspace,
-            &format!(" --scheme {provider}"),
-        );
+        let by = format!(" --scheme {provider}");
+        let webhook = made(&world, &gateway, &workspace, &by);
         let body = format!(r#"{{"from": "{provider}", "text":"é\u0041"}}"#);
         let signed = sign_by(signer, provider, &webhook.secret, &body).await;
         let headers = signed.as_object().unwrap().iter();
-        let headers: Vec<(&str, String)> = headers
-            .map(|(name, value)| (name.as_str(), value.as_str().unwrap().to_owned()))
-            .collect();
+        let headers = headers.map(|(name, value)| (&**name, value.as_str().unwrap().to_owned()));
+        let headers: Vec<(&str, String)> = headers.collect();
         let answer = post(&webhook.url, &headers, &body).await;
         assert!(answer.is_first(), "{provider}: {answer:?}");
         let changed = post(&webhook.url, &headers, &body.replace("text", "test")).await;

@@ -6,7 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use letterbox_tests::{CHAT, Form, Peer, Received, Reply, World, definition_with, eventually};
+use letterbox_common::ids::UserId;
+use letterbox_tests::{CHAT, Form, Peer, Process, Received, Reply, World, eventually};
 use serde_json::{Value, json};
 
 const WORKFLOWS: u64 = 40;
@@ -268,24 +269,91 @@ fn ruling(policy: &Value, sent: &Sent, method: &str) -> String {
 }
 
 /// Answers whatever waits, at random, until no run is under way.
-async fn answer_questions(world: &World, owner: &HashMap<String, Form>, rng: &mut fastrand::Rng) {
+async fn answer_questions(world: &World, made: &[Case], rng: &mut fastrand::Rng) {
+    let owners = made
+        .iter()
+        .map(|one| (one.form.workspace.to_string(), one.form.owner));
+    let owners = HashMap::<String, UserId>::from_iter(owners);
     let operator = world.operator().await;
     eventually("all runs are over", async || {
         let waiting = "SELECT approval_id::text, workspace_id::text FROM approvals
             WHERE state = 'pending'";
         for row in world.database.query(waiting, &[]).await.unwrap() {
             let (approval, workspace): (String, String) = (row.get(0), row.get(1));
-            let (approval, by) = (approval.parse().unwrap(), owner[&workspace].owner);
+            let (approval, by) = (approval.parse().unwrap(), owners[&workspace]);
             // It may be closed meanwhile, because its run was denied.
             let _ = match rng.u32(..4) {
                 0 => operator.deny(approval, by).await,
                 _ => operator.approve(approval, by).await,
             };
         }
-        let open = "SELECT count(*) FROM runs WHERE finished_at IS NULL";
-        world.count(open).await == 0
+        world.rows("runs WHERE finished_at IS NULL").await == 0
     })
     .await;
+}
+
+/// A workflow that was made, under its policy, and through what each action must be marked as
+/// steered.
+struct Case {
+    form: Form,
+    policy: Value,
+    actions: Value,
+    steered: HashMap<String, HashSet<&'static str>>,
+}
+
+impl Case {
+    /// Makes a workflow whose account is at `base`.
+    async fn make(world: &World, gateway: &Process, rng: fastrand::Rng, base: &str) -> Self {
+        let mut maker = Maker {
+            rng,
+            ids: 0,
+            steered: HashMap::new(),
+        };
+        let actions = json!(maker.list(2, Vec::new(), &HashSet::new()));
+        let policy = maker.policy();
+        let form = world.acting_form(gateway, base, actions.clone()).await;
+        world.set_policy(form.workspace, policy.clone()).await;
+        Self {
+            form,
+            policy,
+            actions,
+            steered: maker.steered,
+        }
+    }
+
+    /// Asserts that a request was allowed or approved, and is marked with all that led to it;
+    /// whether it is a call of an agent's tool.
+    fn assert_sound(&self, request: &Received, sent: &Sent, told: &str) -> bool {
+        // The policy, at the moment of the last look, and the person whom it asked.
+        assert_eq!(
+            sent.decision,
+            ruling(&self.policy, sent, &request.method),
+            "{told}"
+        );
+        let is_approved = sent.approval.as_deref() == Some("approved");
+        let may_go = sent.decision == "allow" || sent.decision == "approve" && is_approved;
+        assert!(may_go, "{told}");
+
+        // The marks.
+        let is = |mark: &str| sent.untrusted.iter().any(|one| one == mark);
+        let text = format!("{} {}", request.target, request.body).to_uppercase();
+        assert!(is("data") || !text.contains(&FORM.to_uppercase()), "{told}");
+        assert!(is("account") || !text.contains(ANSWER), "{told}");
+        let by = |steering: &str| sent.steered_by.iter().any(|one| one == steering);
+        let own = sent.part_of.as_ref().unwrap_or(&sent.id);
+        assert!(
+            self.steered[own].iter().all(|steering| by(steering)),
+            "{told}"
+        );
+        assert_eq!(is("control"), !sent.steered_by.is_empty(), "{told}");
+        let is_call = sent.part_of.is_some() && sent.kind == "http.request";
+        if is_call {
+            assert!(by("ai.agent") && is("data") && is("control"), "{told}");
+            // Below the case's own path.
+            assert_eq!(request.target.split('/').nth(2), Some(&**own), "{told}");
+        }
+        is_call
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -293,95 +361,46 @@ async fn nothing_is_sent_unasked_and_no_value_escapes_its_taint() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let workflows = number("LETTERBOX_TEST_WORKFLOWS").unwrap_or(WORKFLOWS);
     let seed: u64 = number("LETTERBOX_TEST_SEED").unwrap_or_else(|| fastrand::u64(..1 << 40));
-    let world = World::new().await;
     let peer = Peer::start(move |request, before| answer(request, seed, before)).await;
-    let (gateway, _worker) = (world.gateway().await, world.worker().await);
-    let operator = world.operator().await;
+    let (world, gateway, _worker) = World::with_both().await;
     let mut rng = fastrand::Rng::with_seed(seed);
 
     // One workflow after the other is made; their runs go on beside each other.
-    let (mut forms, mut made) = (HashMap::new(), Vec::new());
-    for case in 0..workflows {
-        let mut maker = Maker {
-            rng: rng.fork(),
-            ids: 0,
-            steered: HashMap::new(),
-        };
-        let actions = maker.list(2, Vec::new(), &HashSet::new());
-        let policy = maker.policy();
-        let plain = world.form(&gateway).await;
-        let (workspace, owner) = (plain.workspace, plain.owner);
-        let base = format!("{}/case-{case}", peer.url);
-        world.connect(workspace, owner, "crm", &base).await;
-        operator
-            .set_policy(workspace, &policy.to_string())
-            .await
-            .unwrap();
-        let definition = definition_with(json!(actions));
-        let form = world.form_of(&gateway, workspace, owner, &definition).await;
+    let mut made = Vec::new();
+    for number in 0..workflows {
+        let base = format!("{}/case-{number}", peer.url);
+        let case = Case::make(&world, &gateway, rng.fork(), &base).await;
         let payload = json!({"name": FORM, "email": "ada@example.com", "terms": true});
-        let client = format!("198.51.100.{}", case % 250 + 1);
-        let answer = form.from(&client).submit("k", &payload).await;
-        assert_eq!(answer.status, 200, "{answer:?}");
-        made.push((workspace.to_string(), policy, maker.steered, json!(actions)));
-        forms.insert(workspace.to_string(), form);
+        let client = format!("198.51.100.{}", number % 250 + 1);
+        let answer = case.form.from(&client).submit("k", &payload).await;
+        answer.assert_accepted();
+        made.push(case);
     }
     world.await_runs(i64::try_from(workflows).unwrap()).await;
-    answer_questions(&world, &forms, &mut rng).await;
+    answer_questions(&world, &made, &mut rng).await;
 
     let received = peer.received();
     let (mut checked, mut calls) = (0, 0);
-    for (case, (workspace, policy, steered, actions)) in made.iter().enumerate() {
-        let known = sent(&world, &forms[workspace]).await;
-        let prefix = format!("/case-{case}/");
-        for request in received
+    for (number, case) in made.iter().enumerate() {
+        let known = sent(&world, &case.form).await;
+        let prefix = format!("/case-{number}/");
+        let own = received
             .iter()
-            .filter(|one| one.target.starts_with(&prefix))
-        {
-            let told = format!("seed {seed}, case {case}: {request:?}\n{policy}\n{actions:#}");
+            .filter(|one| one.target.starts_with(&prefix));
+        for request in own {
+            let (policy, actions) = (&case.policy, &case.actions);
+            let told = format!("seed {seed}, case {number}: {request:?}\n{policy}\n{actions:#}");
             let key = request.header("idempotency-key").unwrap();
             let sent = known
                 .get(key)
                 .unwrap_or_else(|| panic!("not recorded: {told}"));
-            let told = format!(
-                "{} {:?} {:?} {told}",
-                sent.id, sent.untrusted, sent.steered_by
-            );
+            calls += usize::from(case.assert_sound(request, sent, &told));
             checked += 1;
-
-            // The policy, at the moment of the last look, and the person whom it asked.
-            let expected = ruling(policy, sent, &request.method);
-            assert_eq!(sent.decision, expected, "{told}");
-            let is_approved = sent.approval.as_deref() == Some("approved");
-            assert!(
-                sent.decision == "allow" || sent.decision == "approve" && is_approved,
-                "{told}"
-            );
-
-            // The marks.
-            let is = |mark: &str| sent.untrusted.iter().any(|one| one == mark);
-            let text = format!("{} {}", request.target, request.body).to_uppercase();
-            assert!(is("data") || !text.contains(&FORM.to_uppercase()), "{told}");
-            assert!(is("account") || !text.contains(ANSWER), "{told}");
-            let by = |steering: &str| sent.steered_by.iter().any(|one| one == steering);
-            let own = sent.part_of.as_ref().unwrap_or(&sent.id);
-            assert!(steered[own].iter().all(|steering| by(steering)), "{told}");
-            assert_eq!(is("control"), !sent.steered_by.is_empty(), "{told}");
-            if sent.part_of.is_some() && sent.kind == "http.request" {
-                calls += 1;
-                assert!(by("ai.agent") && is("data") && is("control"), "{told}");
-                let path = format!("{prefix}{own}/");
-                assert!(request.target.starts_with(&path), "{told}");
-            }
         }
     }
-    let cases = received
-        .iter()
-        .filter(|one| one.target.starts_with("/case-"));
-    assert_eq!(cases.count(), received.len(), "seed {seed}");
     assert_eq!(checked, received.len(), "seed {seed}");
     assert!(
         checked as u64 > workflows && calls > 0,
-        "{checked} requests, {calls} calls"
+        "{checked}, {calls}"
     );
 }

@@ -29,11 +29,8 @@ pub fn files(folder: &str) -> Vec<(String, String)> {
                 .extension()
                 .is_some_and(|one| one == "rs" || one == "sql")
             {
-                let name = path
-                    .strip_prefix(root())
-                    .unwrap()
-                    .to_string_lossy()
-                    .into_owned();
+                let name = path.strip_prefix(root()).unwrap().to_string_lossy();
+                let name = name.into_owned();
                 let text = std::fs::read_to_string(&path).unwrap();
                 found.push((name, text.split("#[cfg(test)]").next().unwrap().to_owned()));
             }
@@ -54,10 +51,8 @@ fn assert_only(folders: &[&str], words: &[&str], allowed: &[&str]) {
     for (name, text) in folders.iter().flat_map(|folder| files(folder)) {
         let hit = code(&text).find(|line| words.iter().any(|word| line.contains(word)));
         if let Some(line) = hit {
-            assert!(
-                allowed.iter().any(|place| name.contains(place)),
-                "{name}: {line}"
-            );
+            let is_allowed = allowed.iter().any(|place| name.contains(place));
+            assert!(is_allowed, "{name}: {line}");
         }
     }
 }
@@ -91,15 +86,12 @@ fn only_the_database_crate_acquires_connections() {
         ".prepare_cached(",
         "tokio_postgres::connect",
     ];
-    assert_only(
-        &SERVICES,
-        &words,
-        &[
-            "common/database/",
-            "worker/operator/src/lib.rs",
-            "logging.rs",
-        ],
-    );
+    let allowed = [
+        "common/database/",
+        "worker/operator/src/lib.rs",
+        "logging.rs",
+    ];
+    assert_only(&SERVICES, &words, &allowed);
 }
 
 #[test]
@@ -241,10 +233,8 @@ fn messages_are_written_once() {
                 continue;
             }
             let other = places.insert(literal.join(" "), name.clone());
-            assert!(
-                other.as_ref().is_none_or(|other| *other == name),
-                "{literal:?} is in {name} and in {other:?}"
-            );
+            let is_alone = other.as_ref().is_none_or(|other| *other == name);
+            assert!(is_alone, "{literal:?} is in {name} and in {other:?}");
         }
     }
     assert!(places.len() > 100, "{}", places.len());
@@ -252,10 +242,8 @@ fn messages_are_written_once() {
 
 #[test]
 fn every_file_says_why_it_is_there() {
-    for (name, text) in ["common", "gateway", "worker", "tests"]
-        .into_iter()
-        .flat_map(files)
-    {
+    let folders = ["common", "gateway", "worker", "tests"];
+    for (name, text) in folders.into_iter().flat_map(files) {
         assert!(text.starts_with("//!"), "{name}");
     }
     for (name, text) in files("migrations") {

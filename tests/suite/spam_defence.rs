@@ -1,6 +1,6 @@
 //! Forms that want a proof of work: what has none costs nothing and starts nothing.
 
-use letterbox_tests::{DEFINITION, Form, Process, Proxy, World, payload};
+use letterbox_tests::{DEFINITION, Form, Process, Proxy, World, assert_tells, payload};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -80,28 +80,22 @@ async fn what_has_no_proof_asks_nothing_of_the_database() {
     let form = defended(&world, &gateway, 60).await;
     let challenge = challenge(&form).await;
     database.cut();
+    let foreign = json!({"challenge": "1.0.0.aa", "nonce": "x"});
     for (proof, told) in [
         (Value::Null, "needs a proof of work"),
         (json!({"challenge": challenge, "nonce": "x"}), "proof.nonce"),
-        (
-            json!({"challenge": "1.0.0.aa", "nonce": "x"}),
-            "proof.challenge",
-        ),
+        (foreign, "proof.challenge"),
         (solved(&challenge, "k"), "submitted too soon"),
     ] {
         let (status, body) = submit(&form, "k", &proof).await;
-        assert!(
-            status == 400 && body.contains(told),
-            "{proof}: {status} {body}"
-        );
+        assert_eq!(status, 400, "{proof}: {body}");
+        assert_tells(&body, &[told]);
     }
     let refused = gateway.metric("letterbox_unproven_submissions_total").await;
     assert!(refused >= 1.0, "{refused}");
-    let plain = form
-        .with_token(&"0".repeat(64))
-        .submit("k", &payload())
-        .await;
-    assert_eq!(plain.status, 503, "what has to be looked up waits");
+    let plain = form.with_token(&"0".repeat(64));
+    let waits = plain.submit("k", &payload()).await;
+    assert_eq!(waits.status, 503); // what has to be looked up waits
 }
 
 /// Who sends wrong proofs exhausts its own limit, and raises the work of that form only.
@@ -109,10 +103,8 @@ async fn what_has_no_proof_asks_nothing_of_the_database() {
 async fn wrong_proofs_count_against_their_client_and_their_form() {
     let world = World::new().await;
     let gateway = world.gateway_with(&[("LETTERBOX_PROOF_BITS", "8")]).await;
-    let (form, other) = (
-        defended(&world, &gateway, 0).await,
-        defended(&world, &gateway, 0).await,
-    );
+    let form = defended(&world, &gateway, 0).await;
+    let other = defended(&world, &gateway, 0).await;
     let challenged = challenge(&form).await;
     let wrong = json!({"challenge": challenged, "nonce": "x"});
     let bits = |challenge: &str| challenge.split('.').nth(1).unwrap().parse::<u32>().unwrap();

@@ -1,9 +1,8 @@
 //! One idempotency key, one run: over duplicates, link rotations, failures and redeliveries.
 
 use futures_util::future::join_all;
-use lapin::options::BasicPublishOptions;
-use letterbox_operator::RunFilter;
-use letterbox_tests::{Answer, Proxy, World, eventually, payload};
+use letterbox_broker::{Message, topology::EXCHANGE};
+use letterbox_tests::{Answer, World, eventually, payload};
 use serde_json::json;
 
 /// Less than an answer may take.
@@ -18,18 +17,11 @@ async fn concurrent_duplicates_are_all_accepted_and_run_once() {
     let duplicates = (0..15).map(|n| {
         let form = form.at(&gateways[n % 2]);
         // Each with other content: one of them counts.
-        async move {
-            form.submit(
-                "duplicate",
-                &json!({"name": n.to_string(), "email": "a@b", "terms": true}),
-            )
-            .await
-        }
+        let payload = json!({"name": n.to_string(), "email": "a@b", "terms": true});
+        async move { form.submit("duplicate", &payload).await }
     });
-    join_all(duplicates)
-        .await
-        .iter()
-        .for_each(Answer::assert_accepted);
+    let answers = join_all(duplicates).await;
+    answers.iter().for_each(Answer::assert_accepted);
     let _worker = world.worker().await;
     world.await_runs(1).await;
     world.assert_count(CLAIMED, 1).await;
@@ -57,20 +49,15 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
         form.submit("key", &named("Mallory")).await,
         form.submit("key", &json!({"neither": "nor"})).await,
     ] {
-        assert_eq!(
-            (answer.status, answer.body, answer.headers),
-            (first.status, first.body.clone(), first.headers.clone())
-        );
+        assert_eq!(answer.status, first.status);
+        assert_eq!(answer.body, first.body.clone());
+        assert_eq!(answer.headers, first.headers.clone());
     }
     let changed = "letterbox_changed_repeats_total";
-    eventually("counted", async || gateway.metric(changed).await == 3.0).await;
+    gateway.await_metric(changed, 3.0).await;
     world.await_runs(1).await;
     let operator = world.operator().await;
-    let runs = operator
-        .runs(&RunFilter::of(form.workspace), None, 1)
-        .await
-        .unwrap();
-    let run = operator.run(runs[0].run_id).await.unwrap();
+    let run = world.run_of(&form).await;
     assert_eq!(run.changed_repeats, 3);
     assert_eq!(run.input.unwrap().value()["name"], "Ada");
 
@@ -78,7 +65,7 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
     let kept = "SELECT count(payload_hash) FROM form_submissions";
     world.assert_count(kept, 1).await;
     eventually("over", async || {
-        operator.erase_run(runs[0].run_id).await.is_ok()
+        operator.erase_run(run.row.run_id).await.is_ok()
     })
     .await;
     world.assert_count(kept, 0).await;
@@ -89,8 +76,7 @@ async fn a_key_belongs_to_the_workflow_not_to_the_link() {
     let (world, gateway, _worker) = World::with_both().await;
     let form = world.form(&gateway).await;
     form.assert_accepts("key").await;
-    let operator = world.operator().await;
-    operator.deploy(form.workflow, None).await.unwrap();
+    world.redeploy(form.workflow).await;
     let fresh = world.relink(&form).await;
     fresh.assert_accepts("key").await;
     world.await_runs(1).await;
@@ -102,25 +88,18 @@ async fn a_key_belongs_to_the_workflow_not_to_the_link() {
 
 #[tokio::test]
 async fn a_first_submission_that_failed_frees_its_key() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let failing = world
-        .gateway_with(&[
-            ("AMQP_URL", &broker.url),
-            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "300"),
-            ("LETTERBOX_SPILL_MESSAGES", "0"),
-            // Longer than anybody waits here: its end must be told.
-            ("LETTERBOX_CLAIM_LEASE_SECONDS", "300"),
-        ])
-        .await;
+    let (world, broker, failing) = World::with_broker_proxy(&[
+        ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "300"),
+        ("LETTERBOX_SPILL_MESSAGES", "0"),
+        // Longer than anybody waits here: its end must be told.
+        ("LETTERBOX_CLAIM_LEASE_SECONDS", "300"),
+    ])
+    .await;
     let gateway = world.gateway().await;
     let form = world.form(&gateway).await;
     broker.stall();
     let answer = form.at(&failing).submit("key", &payload()).await;
-    assert!(
-        answer.is_refused(503, "temporarily_unavailable"),
-        "{answer:?}"
-    );
+    answer.assert_refused(503, "temporarily_unavailable");
     world.assert_count(CLAIMED, 1).await;
     // Free, as soon as its lease has ended: the payload counts again, and a good one is recorded.
     eventually("free", async || {
@@ -128,11 +107,7 @@ async fn a_first_submission_that_failed_frees_its_key() {
     })
     .await;
     form.assert_accepts("key").await;
-    assert_eq!(
-        form.submit("key", &json!({})).await.status,
-        200,
-        "known now"
-    );
+    assert_eq!(form.submit("key", &json!({})).await.status, 200); // known now
     let _worker = world.worker().await;
     world.await_runs(1).await;
 }
@@ -140,30 +115,16 @@ async fn a_first_submission_that_failed_frees_its_key() {
 /// While a first is under way its duplicate waits, and hears what becomes of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_concurrent_duplicate_waits_for_the_outcome() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let gateway = world
-        .gateway_with(&[
-            ("AMQP_URL", &broker.url),
-            ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000"),
-        ])
-        .await;
+    let (world, broker, gateway) =
+        World::with_broker_proxy(&[("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "10000")]).await;
     let form = world.form(&gateway).await;
     broker.stall();
-    let send = |payload| {
-        let form = form.clone();
-        tokio::spawn(async move { form.submit("key", &payload).await })
-    };
+    let send = |payload| form.begin("key", payload);
     let first = send(payload());
     world.await_count("claimed", CLAIMED, 1).await;
     let duplicates = [send(payload()), send(json!({"nonsense": 1}))];
-    eventually("the duplicates have come", async || {
-        gateway
-            .metric("letterbox_batch_size_sum{batcher=\"admission\"}")
-            .await
-            >= 3.0
-    })
-    .await;
+    let admitted = "letterbox_batch_size_sum{batcher=\"admission\"}";
+    gateway.await_metric(admitted, 3.0).await;
     assert!(!first.is_finished() && duplicates.iter().all(|one| !one.is_finished()));
     broker.pass();
     first.await.unwrap().assert_accepted();
@@ -176,22 +137,15 @@ async fn a_concurrent_duplicate_waits_for_the_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_recorded_although_its_sender_hangs_up() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let (world, broker, gateway) = World::with_broker_proxy(&[]).await;
     let form = world.form(&gateway).await;
     broker.stall();
-    let sending = tokio::spawn({
-        let form = form.clone();
-        async move { form.submit("key", &payload()).await }
-    });
+    let sending = form.begin("key", payload());
     world.await_count("claimed", CLAIMED, 1).await;
     sending.abort();
     assert!(sending.await.unwrap_err().is_cancelled());
     broker.pass();
-    world
-        .await_count("settled", "SELECT count(*) FROM open_batches", 0)
-        .await;
+    world.await_rows("open_batches", 0).await;
     form.assert_accepts("key").await;
     let _worker = world.worker().await;
     world.await_runs(1).await;
@@ -200,23 +154,14 @@ async fn a_submission_is_recorded_although_its_sender_hangs_up() {
 /// A gateway dies between its claim and the confirm: another one takes over when the lease is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_gateways_claim_is_taken_over() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let mut doomed = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let (world, broker, mut doomed) = World::with_broker_proxy(&[]).await;
     let form = world.form(&doomed).await;
     broker.stall_to_server();
     let sending = tokio::spawn({
         let form = form.clone();
         async move {
-            form.request(reqwest::Method::POST, &form.submit_url())
-                .header("content-type", "application/json")
-                .body(
-                    json!({"token": form.token, "idempotencyKey": "key", "payload": payload()})
-                        .to_string(),
-                )
-                .send()
-                .await
-                .is_ok()
+            let sending = form.submission("key", &payload()).send();
+            sending.await.is_ok()
         }
     });
     world.await_count("claimed", CLAIMED, 1).await;
@@ -226,8 +171,7 @@ async fn a_killed_gateways_claim_is_taken_over() {
     let form = form.at(&heir);
     let batch = "SELECT batch_id FROM form_submissions";
     let first = world.count(batch).await;
-    let expired = "UPDATE open_batches SET lease_until = clock_timestamp()";
-    world.database.execute(expired, &[]).await.unwrap();
+    world.end_leases().await;
     form.assert_accepts("key").await;
     let taken_over = world.count(batch).await;
     assert_ne!(taken_over, first);
@@ -243,26 +187,22 @@ async fn a_repeated_message_changes_nothing() {
     let (world, gateway) = World::with_gateway().await;
     let form = world.form(&gateway).await;
     form.assert_accepts("key").await;
-    let message = world.take_message("letterbox.v1.forms").await.unwrap();
-    let channel = world.broker().await.create_channel().await.unwrap();
+    let taken = world.take_message("letterbox.v1.forms").await.unwrap();
+    let message = Message {
+        exchange: EXCHANGE,
+        routing_key: "forms".into(),
+        properties: taken.properties,
+        body: taken.data.into(),
+    };
     for _ in 0..5 {
-        let options = BasicPublishOptions::default();
-        let publish = channel.basic_publish(
-            "letterbox.v1".into(),
-            "forms".into(),
-            options,
-            &message.data,
-            message.properties.clone(),
-        );
-        publish.await.unwrap();
+        world.publish_unclaimed(message.clone()).await;
     }
     let _workers = [world.worker().await, world.worker().await];
     world.await_runs(1).await;
     world.await_messages("letterbox.v1.forms", 0).await;
     assert_eq!(world.runs().await, 1);
-    world
-        .assert_count("SELECT started::bigint FROM run_usage", 1)
-        .await;
+    let started = "SELECT started::bigint FROM run_usage";
+    world.assert_count(started, 1).await;
 }
 
 /// A gateway dies after its claim: whoever tries again is told so at once, and waits only if the
@@ -281,12 +221,7 @@ async fn nobody_waits_for_a_dead_gateway() {
     );
     let mut doomed = world.gateway_with(&[slow[0], slow[1], dies]).await;
     let form = world.form(&doomed).await;
-    let body = json!({"token": form.token, "idempotencyKey": "key", "payload": payload()});
-    let sending = form
-        .request(reqwest::Method::POST, &form.submit_url())
-        .header("content-type", "application/json")
-        .body(body.to_string())
-        .send();
+    let sending = form.submission("key", &payload()).send();
     assert!(sending.await.is_err());
     doomed.ended().await;
     let heir = world.gateway_with(&slow).await;
@@ -295,17 +230,14 @@ async fn nobody_waits_for_a_dead_gateway() {
         let until = format!(
             "UPDATE open_batches SET lease_until = clock_timestamp() + interval '{seconds} seconds'"
         );
-        world.database.execute(&until, &[]).await.unwrap();
+        world.change(&until).await;
     };
     ends_in(90).await;
     // What does not fit the form is told the same: it may be known.
     for payload in [payload(), json!({})] {
         let asking = tokio::time::timeout(PATIENCE, form.submit("key", &payload));
         let answer = asking.await.expect("at once");
-        assert!(
-            answer.is_refused(503, "temporarily_unavailable"),
-            "{answer:?}"
-        );
+        answer.assert_refused(503, "temporarily_unavailable");
         let mut headers = answer.headers.iter();
         assert!(headers.any(|(name, _)| name == "retry-after"), "{answer:?}");
     }

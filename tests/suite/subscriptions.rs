@@ -4,6 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, FieldTable};
+use letterbox_broker::topology::DEAD_LETTERS_QUEUE;
 use letterbox_tests::{
     Answer, Peer, Process, Proxy, Reply, Servers, Webhook, World, assert_holds, eventually,
 };
@@ -149,8 +150,6 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     let made = it.order("subscribe", "--queue all.of-it");
     assert_eq!(made["published"], 0);
     it.order("subscribe", "--queue won --kind proposal.won");
-    let second = it.world.webhook_in(&it.gateway, other.address.workspace);
-    drop(second.await);
     it.webhook.send(WON).await;
     it.webhook.send("[\"generic\"]").await;
     other.send("[\"of another workspace\"]").await;
@@ -181,36 +180,30 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     let known: jiff::Timestamp = shown["received_at"].as_str().unwrap().parse().unwrap();
     assert_eq!(received, known);
     assert_eq!(text(told, "generic_reason"), None);
-    let listed = it.order("subscriptions", "");
-    let of = |row: &Value| {
-        (
-            row["queue"].clone(),
-            row["published"].clone(),
-            row["lag_signals"].clone(),
-        )
-    };
+    let of = |row: &Value| ["queue", "published", "lag_signals"].map(|name| row[name].clone());
+    let expected = json!([["all.of-it", 2, 0], ["won", 1, 0]]);
     eventually("the cursors have moved", async || {
         let listed = it.order("subscriptions", "");
-        of(&listed[0]) == (json!("all.of-it"), json!(2), json!(0))
-            && of(&listed[1]) == (json!("won"), json!(1), json!(0))
+        json!(
+            listed
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(of)
+                .collect::<Vec<_>>()
+        ) == expected
     })
     .await;
-    assert_eq!(listed.as_array().unwrap().len(), 2);
 
     // The same again changes nothing; something else needs another queue.
     let again = it.order("subscribe", "--queue won --kind proposal.won");
     assert_eq!(again["published"], 1);
     assert!(it.refusal("subscribe", "--queue won").contains("already"));
     for name in ["amq.mine", "letterbox.v1.webhooks", "with space"] {
+        let order = ["signal", "subscribe", "--workspace", &it.workspace];
         let refused = std::process::Command::new(letterbox_tests::binary("letterbox"))
-            .args([
-                "signal",
-                "subscribe",
-                "--workspace",
-                &it.workspace,
-                "--queue",
-                name,
-            ])
+            .args(order)
+            .args(["--queue", name])
             .env_clear()
             .env("DATABASE_URL", &it.world.database_url)
             .env("AMQP_URL", &it.world.amqp_url)
@@ -219,15 +212,9 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
         assert!(String::from_utf8_lossy(&refused.stderr).contains("a queue's name"));
     }
     let audited = it.world.order("audit list --limit 100");
-    let commands: Vec<_> = audited.as_array().unwrap().iter().collect();
-    let subscribed = commands
-        .iter()
-        .filter(|entry| entry["command"] == "signal subscribe");
-    assert_eq!(
-        subscribed.count(),
-        2,
-        "the repeated one has changed nothing"
-    );
+    let orders = audited.as_array().unwrap().iter();
+    let subscribed = orders.filter(|one| one["command"] == "signal subscribe");
+    assert_eq!(subscribed.count(), 2); // the repeated one has changed nothing
 }
 
 /// Kept headers are tables of their own, and the signed ones are told from the others.
@@ -294,30 +281,18 @@ async fn a_login_reads_its_queue_and_nothing_else() {
     let options = lapin::options::BasicGetOptions { no_ack: true };
     let got = channel().await.basic_get("mine.own".into(), options).await;
     assert_eq!(got.unwrap().unwrap().delivery.data, b"[1]");
-    for queue in [
-        "mineXown",
-        "letterbox.v1.webhooks",
-        "letterbox.v1.dead-letters",
-    ] {
+    for queue in ["mineXown", "letterbox.v1.webhooks", DEAD_LETTERS_QUEUE] {
         let refused = channel().await.basic_get(queue.into(), options).await;
         assert!(refused.is_err(), "{queue}");
     }
     let declaring = channel().await;
-    let declared = declaring.queue_declare(
-        "mine.own2".into(),
-        Default::default(),
-        FieldTable::default(),
-    );
+    let none = FieldTable::default();
+    let declared = declaring.queue_declare("mine.own2".into(), Default::default(), none);
     assert!(declared.await.is_err());
     let publishing = channel().await;
     publishing.confirm_select(Default::default()).await.unwrap();
-    let published = publishing.basic_publish(
-        "".into(),
-        "mine.own".into(),
-        Default::default(),
-        b"[]",
-        Default::default(),
-    );
+    let (queue, none) = ("mine.own".into(), Default::default());
+    let published = publishing.basic_publish("".into(), queue, none, b"[]", Default::default());
     let published = match published.await {
         Ok(confirm) => confirm.await.map(drop),
         Err(error) => Err(error),
@@ -507,8 +482,7 @@ async fn subscriptions_are_paused_and_rewound() {
     let first: Vec<String> = it.take_all("again").await.iter().map(id).collect();
     // In the order in which they were stored, and the same once more.
     let query = "SELECT signal_id::text FROM signals ORDER BY position, signal_id";
-    let stored = it.world.database.query(query, &[]).await.unwrap();
-    let stored: Vec<String> = stored.iter().map(|row| row.get(0)).collect();
+    let stored: Vec<String> = it.world.column(query).await;
     assert_eq!(first, stored);
     it.order("rewind", "--queue again --to 1h");
     it.world.await_messages("again", 40).await;
@@ -533,15 +507,11 @@ async fn subscriptions_are_paused_and_rewound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn successors_and_forgotten_bodies_come_too() {
     let (it, _worker) = Subscriber::with_worker().await;
-    let other = it
-        .world
-        .webhook_in(&it.gateway, it.webhook.address.workspace)
-        .await;
-    let webhook = it.webhook.address.webhook;
+    let (workspace, webhook) = (it.webhook.address.workspace, it.webhook.address.webhook);
+    let other = it.world.webhook_in(&it.gateway, workspace).await;
     it.order("subscribe", &format!("--queue tool --webhook {webhook}"));
-    let replaced = it
-        .world
-        .order(format!("webhook replace {webhook} --overlap 1h"));
+    let replacing = format!("webhook replace {webhook} --overlap 1h");
+    let replaced = it.world.order(replacing);
     let successor = webhook_of(&it.gateway, &replaced);
     other.send("[\"other\"]").await;
     it.webhook.send("[1]").await;
@@ -600,10 +570,8 @@ async fn kill_workers(times: u32) {
     it.order("subscribe", "--queue dying");
     let mut staying = it.world.worker().await;
     let sending = async {
-        let mut sent = 0;
-        while sent < 40 * times {
-            it.webhook.send(format!("[{sent}]")).await;
-            sent += 1;
+        for number in 0..40 * times {
+            it.webhook.send(format!("[{number}]")).await;
         }
     };
     let killing = async {
@@ -623,10 +591,6 @@ async fn kill_workers(times: u32) {
     it.world.await_signals(i64::from(40 * times)).await;
     let ids = it.signal_ids().await;
     let repeats = it.await_all("dying", &ids).await;
-    println!(
-        "{times} workers killed, {} signals, {repeats} came again",
-        ids.len()
-    );
     assert!(repeats < ids.len(), "{repeats} of {}", ids.len());
 }
 
@@ -653,13 +617,8 @@ async fn signals_are_forwarded_to_a_program_that_is_written() {
     assert_holds(&told[1], json!({"status": 500, "kind": "proposal.won"}));
     let received = peer.received();
     assert_eq!(received[1].body, WON);
-    assert_eq!(
-        received[1].header("x-service-signature"),
-        Some(&*letterbox_tests::sign(
-            "a-secret-for-tests",
-            WON.as_bytes()
-        ))
-    );
+    let signature = letterbox_tests::sign("a-secret-for-tests", WON.as_bytes());
+    assert_eq!(received[1].header("x-service-signature"), Some(&*signature));
 }
 
 /// The consumers that are shown to people: each reads all signals, also after the broker has cut

@@ -8,22 +8,22 @@ use lapin::{
     options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions},
     types::{AMQPValue, ShortString},
 };
-use letterbox_broker::{
-    BatchBody, FormSubmission, Message, Receipt, WebhookDelivery, topology::EXCHANGE,
-};
+use letterbox_broker::{BatchBody, FormSubmission, Message, WebhookDelivery, topology::EXCHANGE};
 use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId},
     sealing::KeyRing,
-    webhook::{KeptHeaders, WebhookAddress},
+    webhook::WebhookAddress,
 };
 use letterbox_database::Role;
-use letterbox_operator::{Move, WebhookSettings};
+use letterbox_operator::Move;
 use letterbox_tests::{
-    Form, Peer, Process, Proxy, Reply, Servers, World, eventually, http_client, payload, post,
+    Form, Peer, Process, Reply, Servers, World, delivery_to, eventually, http_client, payload,
+    receipt,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tokio_postgres::types::ToSql;
 
 const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
 /// How deep headers nest that fill a frame.
@@ -34,14 +34,6 @@ const DEEP_TABLES: usize = 18_000;
 struct Intruder {
     database: tokio_postgres::Client,
     broker: Connection,
-}
-
-fn receipt() -> Receipt {
-    Receipt {
-        received_at: jiff::Timestamp::now(),
-        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-        request_id: None,
-    }
 }
 
 impl Intruder {
@@ -71,12 +63,12 @@ impl Intruder {
         publishing.await.unwrap().await.unwrap();
     }
 
-    async fn publish_delivery(&self, address: WebhookAddress, id: DeliveryId, body: &'static str) {
-        self.publish_remembered(address, None, id, body).await;
+    async fn deliver(&self, address: WebhookAddress, id: DeliveryId, body: &'static str) {
+        self.deliver_to(address, None, id, body).await;
     }
 
     /// Publishes a delivery that says under which webhook's id its body is remembered.
-    async fn publish_remembered(
+    async fn deliver_to(
         &self,
         address: WebhookAddress,
         memory: Option<WebhookId>,
@@ -85,30 +77,20 @@ impl Intruder {
     ) {
         let delivery = WebhookDelivery {
             delivery: id,
-            workspace: address.workspace,
-            webhook: address.webhook,
             memory,
-            same_by: None,
-            headers: KeptHeaders::default(),
-            receipt: receipt(),
+            ..delivery_to(address)
         };
         let batch = BatchBody::encode(&[(delivery, body.into())]);
         self.publish(batch.into_message("webhooks".into(), "x".into(), "x"))
             .await;
     }
 
-    async fn publish_submission(&self, form: &Form, release: ReleaseId, id: RunId) {
-        self.publish_under(form, release, id, None).await;
+    async fn submit(&self, form: &Form, release: ReleaseId, id: RunId) {
+        self.submit_under(form, release, id, None).await;
     }
 
     /// Publishes a submission that says it was claimed under this key.
-    async fn publish_under(
-        &self,
-        form: &Form,
-        release: ReleaseId,
-        id: RunId,
-        key: Option<KeyHash>,
-    ) {
+    async fn submit_under(&self, form: &Form, release: ReleaseId, id: RunId, key: Option<KeyHash>) {
         let submission = FormSubmission {
             run: id,
             workspace: form.workspace,
@@ -123,7 +105,7 @@ impl Intruder {
     }
 
     /// Claims a body of a webhook through a door of the caller's choice; how many were claimed.
-    async fn claim_delivery(
+    async fn claim(
         &self,
         workspace: WorkspaceId,
         webhook: WebhookId,
@@ -136,13 +118,12 @@ impl Intruder {
         let claim = "SELECT claim_deliveries(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
             ARRAY[$4::uuid], ARRAY[$5::bytea], ARRAY[7::bigint], ARRAY[$6::uuid], 60, '{}',
             ARRAY[NULL::bigint])";
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [&workspace, &high, &low, &door, &sha256, &id];
+        let values: [&(dyn ToSql + Sync); 6] = [&workspace, &high, &low, &door, &sha256, &id];
         self.database.query(claim, &values).await.unwrap().len()
     }
 
     /// Claims a key of a workflow through a link; how many were claimed.
-    async fn claim_submission(&self, form: &Form, token: &str, id: RunId) -> usize {
+    async fn claim_for(&self, form: &Form, token: &str, id: RunId) -> usize {
         let (high, low) = KeyHash::of_content(form.workflow.as_bytes(), b"key").halves();
         let (sha256, token) = (
             Sha256::digest(b"key").to_vec(),
@@ -151,20 +132,17 @@ impl Intruder {
         let claim = "SELECT claim_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
             ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[8::bigint], ARRAY[$6::uuid], 60, '{}',
             '{1}')";
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [&form.workspace, &high, &low, &token, &sha256, &id];
+        let values: [&(dyn ToSql + Sync); 6] = [&form.workspace, &high, &low, &token, &sha256, &id];
         self.database.query(claim, &values).await.unwrap().len()
     }
 }
 
 /// A form whose run calls the peer, and the release that it had before this one.
 async fn redeployed_form(world: &World, gateway: &Process, peer: &Peer) -> (Form, ReleaseId) {
-    let form = world
-        .acting_form(gateway, &peer.url, json!([post("send")]))
-        .await;
+    let form = world.sending_form(gateway, &peer).await;
     let operator = world.operator().await;
     let before = operator.workflow(form.workflow).await.unwrap();
-    operator.deploy(form.workflow, None).await.unwrap();
+    world.redeploy(form.workflow).await;
     let form = world.relink(&form).await;
     (form, before.row.release_id.unwrap())
 }
@@ -182,52 +160,39 @@ async fn assert_not_believed(world: &World, worker: &Process, expected: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_has_claimed_is_not_believed() {
-    let world = World::new().await;
+    let (world, gateway, worker) = World::with_both().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
     let (webhook, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let (form, retired) = redeployed_form(&world, &gateway, &peer).await;
     let live = world.operator().await.workflow(form.workflow).await;
     let live = live.unwrap().row.release_id.unwrap();
     let intruder = Intruder::of(&world).await;
+    let new = DeliveryId::generate;
 
     // Nothing is claimed.
-    intruder
-        .publish_delivery(webhook.address, DeliveryId::generate(), "1")
-        .await;
-    intruder
-        .publish_submission(&form, live, RunId::generate())
-        .await;
+    intruder.deliver(webhook.address, new(), "1").await;
+    intruder.submit(&form, live, RunId::generate()).await;
     assert_not_believed(&world, &worker, 2).await;
 
     // Another body, another webhook, another id than what was claimed.
-    let WebhookAddress {
-        workspace,
-        webhook: id,
-    } = webhook.address;
+    let (workspace, id) = (webhook.address.workspace, webhook.address.webhook);
     let claimed = DeliveryId::generate();
-    let claiming = intruder.claim_delivery(workspace, id, id, claimed, "2");
+    let claiming = intruder.claim(workspace, id, id, claimed, "2");
     assert_eq!(claiming.await, 1, "a live webhook");
-    intruder
-        .publish_delivery(webhook.address, claimed, "3")
-        .await;
-    intruder.publish_delivery(other.address, claimed, "2").await;
-    intruder
-        .publish_delivery(webhook.address, DeliveryId::generate(), "2")
-        .await;
+    intruder.deliver(webhook.address, claimed, "3").await;
+    intruder.deliver(other.address, claimed, "2").await;
+    intruder.deliver(webhook.address, new(), "2").await;
     assert_not_believed(&world, &worker, 5).await;
 
     // A release that is not that of the link.
     let run = RunId::generate();
-    assert_eq!(intruder.claim_submission(&form, &form.token, run).await, 1);
-    intruder.publish_submission(&form, retired, run).await;
+    assert_eq!(intruder.claim_for(&form, &form.token, run).await, 1);
+    intruder.submit(&form, retired, run).await;
     assert_not_believed(&world, &worker, 6).await;
 
     // What a gateway may do: the proof that only the claim was missing.
-    intruder
-        .publish_delivery(webhook.address, claimed, "2")
-        .await;
-    intruder.publish_submission(&form, live, run).await;
+    intruder.deliver(webhook.address, claimed, "2").await;
+    intruder.submit(&form, live, run).await;
     world.await_signals(1).await;
     world.await_state("succeeded", 1).await;
 }
@@ -243,22 +208,22 @@ async fn every_release_that_was_claimed_for_is_believed() {
     let first = workflow.row.release_id.unwrap();
     let intruder = Intruder::of(&world).await;
     let run = RunId::generate();
-    assert_eq!(intruder.claim_submission(&form, &form.token, run).await, 1);
-    operator.deploy(form.workflow, None).await.unwrap();
+    assert_eq!(intruder.claim_for(&form, &form.token, run).await, 1);
+    world.redeploy(form.workflow).await;
     let link = world.relink(&form).await;
-    let over = "UPDATE open_batches SET lease_until = clock_timestamp()";
-    world.database.execute(over, &[]).await.unwrap();
+    world.end_leases().await;
     let (high, low) = KeyHash::of_content(form.workflow.as_bytes(), b"key").halves();
-    let sha256 = Sha256::digest(b"key").to_vec();
-    let token = Sha256::digest(&link.token).to_vec();
+    let (sha256, token) = (
+        Sha256::digest(b"key").to_vec(),
+        Sha256::digest(&link.token).to_vec(),
+    );
     let take_over = "SELECT take_over_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid],
         ARRAY[$3::uuid], ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[9::bigint], 60)";
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-        [&form.workspace, &high, &low, &token, &sha256];
+    let values: [&(dyn ToSql + Sync); 5] = [&form.workspace, &high, &low, &token, &sha256];
     let taken = intruder.database.query(take_over, &values).await.unwrap();
     assert_eq!(taken.len(), 1);
     let _worker = world.worker().await;
-    intruder.publish_submission(&form, first, run).await;
+    intruder.submit(&form, first, run).await;
     world.await_runs(1).await;
     assert_eq!(world.messages(DEAD_LETTERS).await, 0);
 }
@@ -267,22 +232,19 @@ async fn every_release_that_was_claimed_for_is_believed() {
 /// an operator, and its sender's retry is a repeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lost_its_claim_is_taken_on_an_operators_word() {
-    let world = World::new().await;
+    let (world, gateway, worker) = World::with_both().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (gateway, worker) = (world.gateway().await, world.worker().await);
     let webhook = world.webhook(&gateway).await;
     let (form, retired) = redeployed_form(&world, &gateway, &peer).await;
     let intruder = Intruder::of(&world).await;
     for _ in 0..2 {
         let (delivery, run) = (DeliveryId::generate(), RunId::generate());
-        intruder
-            .publish_delivery(webhook.address, delivery, "1")
-            .await;
-        intruder.publish_submission(&form, retired, run).await;
+        intruder.deliver(webhook.address, delivery, "1").await;
+        intruder.submit(&form, retired, run).await;
     }
     let key = KeyHash::of_content(form.workflow.as_bytes(), b"sent again");
     let run = RunId::generate();
-    intruder.publish_under(&form, retired, run, Some(key)).await;
+    intruder.submit_under(&form, retired, run, Some(key)).await;
     assert_not_believed(&world, &worker, 5).await;
     form.assert_accepts("sent again").await;
     world.await_state("succeeded", 1).await;
@@ -290,9 +252,7 @@ async fn what_lost_its_claim_is_taken_on_an_operators_word() {
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
     // One of them by its id, and that only.
     let alone = DeliveryId::generate();
-    intruder
-        .publish_delivery(webhook.address, alone, "alone")
-        .await;
+    intruder.deliver(webhook.address, alone, "alone").await;
     world.await_messages(DEAD_LETTERS, 6).await;
     let one = format!("dead-letters redrive {alone}");
     let unasked = world.letterbox_with(&broker, &one);
@@ -328,37 +288,30 @@ async fn a_memory_is_that_of_its_webhook() {
     let overlap = std::time::Duration::from_secs(3_600);
     let replacing = operator.replace_webhook(&keys, former.address.webhook, None, overlap);
     let successor = replacing.await.unwrap().address;
-    let settings = WebhookSettings::of("beside");
-    let beside = operator.create_webhook(&keys, successor.workspace, &settings, None);
-    let beside = beside.await.unwrap().address;
+    let beside = world
+        .create_webhook(successor.workspace, "beside")
+        .await
+        .address;
     let intruder = Intruder::of(&world).await;
     let id = DeliveryId::generate();
     let (workspace, memory) = (successor.workspace, former.address.webhook);
-    let claimed = intruder.claim_delivery(workspace, memory, successor.webhook, id, "1");
-    assert_eq!(
-        claimed.await,
-        1,
-        "the successor's door leads to the former one's memory"
-    );
-    let wrong = intruder.claim_delivery(workspace, successor.webhook, successor.webhook, id, "2");
+    let claimed = intruder.claim(workspace, memory, successor.webhook, id, "1");
+    assert_eq!(claimed.await, 1); // the successor's door leads to the former one's memory
+    let wrong = intruder.claim(workspace, successor.webhook, successor.webhook, id, "2");
     assert_eq!(wrong.await, 0, "and to no other");
+    intruder.deliver_to(beside, Some(memory), id, "1").await;
+    intruder.deliver_to(successor, None, id, "1").await;
     intruder
-        .publish_remembered(beside, Some(memory), id, "1")
-        .await;
-    intruder.publish_remembered(successor, None, id, "1").await;
-    intruder
-        .publish_remembered(other.address, Some(memory), id, "1")
+        .deliver_to(other.address, Some(memory), id, "1")
         .await;
     assert_not_believed(&world, &worker, 3).await;
-    intruder
-        .publish_remembered(successor, Some(memory), id, "1")
-        .await;
+    intruder.deliver_to(successor, Some(memory), id, "1").await;
     world.await_signals(1).await;
 
     // What lost its claim is taken on an operator's word, and found again when it comes again.
     let lost = DeliveryId::generate();
     intruder
-        .publish_remembered(successor, Some(memory), lost, "9")
+        .deliver_to(successor, Some(memory), lost, "9")
         .await;
     world.await_messages(DEAD_LETTERS, 4).await;
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
@@ -371,16 +324,12 @@ async fn a_memory_is_that_of_its_webhook() {
 
 #[tokio::test]
 async fn claims_are_made_through_live_doors_only() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
+    let (world, gateway) = World::with_gateway().await;
     let (webhook, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
     let (form, _) = redeployed_form(&world, &gateway, &peer).await;
     let intruder = Intruder::of(&world).await;
-    let WebhookAddress {
-        workspace,
-        webhook: id,
-    } = webhook.address;
+    let (workspace, id) = (webhook.address.workspace, webhook.address.webhook);
     let nobody = WebhookId::generate();
     // A temporary table would come before the real one, if the functions let it.
     let decoys = "CREATE TEMPORARY TABLE webhooks AS
@@ -391,7 +340,7 @@ async fn claims_are_made_through_live_doors_only() {
                    gen_random_uuid() AS workflow_id, gen_random_uuid() AS release_id;";
     intruder.database.batch_execute(decoys).await.unwrap();
     let fill = "INSERT INTO pg_temp.webhooks VALUES ($1, $2, NULL)";
-    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&workspace, &nobody];
+    let values: [&(dyn ToSql + Sync); 2] = [&workspace, &nobody];
     intruder.database.execute(fill, &values).await.unwrap();
 
     for (tenant, key, door) in [
@@ -402,28 +351,22 @@ async fn claims_are_made_through_live_doors_only() {
         (workspace, nobody, id),
     ] {
         let id = DeliveryId::generate();
-        let claiming = intruder.claim_delivery(tenant, key, door, id, "1");
+        let claiming = intruder.claim(tenant, key, door, id, "1");
         assert_eq!(claiming.await, 0, "{tenant} {key} {door}");
     }
     let tokens = ["", "no such token, of a good length", &form.token[1..]];
     for token in tokens {
-        let claiming = intruder.claim_submission(&form, token, RunId::generate());
+        let claiming = intruder.claim_for(&form, token, RunId::generate());
         assert_eq!(claiming.await, 0, "{token}");
     }
     world.delete_webhook(webhook.address.webhook).await;
-    let claiming = intruder.claim_delivery(workspace, id, id, DeliveryId::generate(), "1");
+    let claiming = intruder.claim(workspace, id, id, DeliveryId::generate(), "1");
     assert_eq!(claiming.await, 0, "deleted");
-    let operator = world.operator().await;
-    let pausing = operator.move_workflow(form.workflow, Move::Pause);
-    pausing.await.unwrap();
-    let claiming = intruder.claim_submission(&form, &form.token, RunId::generate());
+    world.move_workflow(form.workflow, Move::Pause).await;
+    let claiming = intruder.claim_for(&form, &form.token, RunId::generate());
     assert_eq!(claiming.await, 0, "paused");
-    world
-        .assert_count("SELECT count(*) FROM webhook_deliveries", 0)
-        .await;
-    world
-        .assert_count("SELECT count(*) FROM form_submissions", 0)
-        .await;
+    world.assert_rows("webhook_deliveries", 0).await;
+    world.assert_rows("form_submissions", 0).await;
 
     let fewer = "UPDATE work_queues SET queues = 0";
     let refused = intruder.database.batch_execute(fewer).await.unwrap_err();
@@ -582,9 +525,7 @@ async fn headers_within_headers_end_nobody() {
 /// it, or spilling something else into its place.
 #[tokio::test]
 async fn what_was_spilled_stays_as_it_is() {
-    let world = World::new().await;
-    let broker = Proxy::before(&world.amqp_url).await;
-    let gateway = world.gateway_with(&[("AMQP_URL", &broker.url)]).await;
+    let (world, broker, gateway) = World::with_broker_proxy(&[]).await;
     let webhook = world.webhook(&gateway).await;
     broker.cut();
     eventually("noticed", async || !gateway.is_whole().await).await;
@@ -626,6 +567,5 @@ async fn what_was_spilled_stays_as_it_is() {
         .await;
     let _worker = world.worker().await;
     world.await_signals(3).await;
-    let left = "SELECT count(*) FROM open_batches";
-    world.await_count("published", left, 0).await;
+    world.await_rows("open_batches", 0).await;
 }

@@ -8,7 +8,7 @@ use letterbox_common::{ids::WorkspaceId, sealing::KeyRing};
 use letterbox_database::Role;
 use letterbox_operator::Closing;
 use letterbox_tests::{
-    Form, Peer, Process, Reply, Scene, Webhook, World, eventually, payload, post,
+    Form, Peer, Process, Reply, Scene, Webhook, World, eventually, payload, post, value,
 };
 use serde_json::json;
 use tokio_postgres::Client;
@@ -21,17 +21,13 @@ async fn lock(world: &World, rows: &str) -> Client {
     session
 }
 
-async fn signals_of(world: &World, workspace: WorkspaceId) -> i64 {
-    let signals = format!("SELECT count(*) FROM signals WHERE workspace_id = '{workspace}'");
-    world.count(&signals).await
+fn signals_of(workspace: WorkspaceId) -> String {
+    format!("signals WHERE workspace_id = '{workspace}'")
 }
 
-async fn runs_of(world: &World, form: &Form, state: &str) -> i64 {
+fn done_of(form: &Form) -> String {
     let workspace = form.workspace;
-    let runs = format!(
-        "SELECT count(*) FROM runs WHERE workspace_id = '{workspace}' AND state = '{state}'"
-    );
-    world.count(&runs).await
+    format!("runs WHERE state = 'succeeded' AND workspace_id = '{workspace}'")
 }
 
 /// Also when more of the locked tenant's entries wait than a worker may hold.
@@ -49,22 +45,13 @@ async fn a_locked_webhook_holds_up_its_own_deliveries_only() {
             assert!(other.send(format!("[{number}]")).await.is_first());
         }
     }
-    eventually("the others are stored", async || {
-        signals_of(&world, others.workspace).await == 3
-    })
-    .await;
+    world.await_rows(&signals_of(others.workspace), 3).await;
     // The queue goes on.
     assert!(other.send("[\"later\"]").await.is_first());
-    eventually("later ones are stored", async || {
-        signals_of(&world, others.workspace).await == 4
-    })
-    .await;
-    assert_eq!(signals_of(&world, its.workspace).await, 0);
+    world.await_rows(&signals_of(others.workspace), 4).await;
+    world.assert_rows(&signals_of(its.workspace), 0).await;
     drop(lock);
-    eventually("its own are stored once", async || {
-        signals_of(&world, its.workspace).await == 30
-    })
-    .await;
+    world.await_rows(&signals_of(its.workspace), 30).await;
     assert_eq!(world.signals().await, 34);
 }
 
@@ -122,28 +109,6 @@ async fn a_locked_former_webhook_holds_up_no_delivery() {
     world.await_count("the former has ended", ended, 1).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_locked_workspace_holds_up_its_own_runs_only() {
-    let (peer, scene) = Scene::posting("send").await;
-    let (world, locked) = (&scene.world, &scene.form);
-    let other = world
-        .acting_form(&scene.gateway, &peer.url, json!([post("send")]))
-        .await;
-    let row = format!("workspaces WHERE workspace_id = '{}'", locked.workspace);
-    let lock = lock(world, &row).await;
-    for number in 0..5 {
-        locked.assert_accepts(&format!("k{number}")).await;
-        other.assert_accepts(&format!("k{number}")).await;
-    }
-    eventually("the others' runs are over", async || {
-        runs_of(world, &other, "succeeded").await == 5
-    })
-    .await;
-    drop(lock);
-    world.await_state("succeeded", 10).await;
-    assert_eq!(peer.received().len(), 10);
-}
-
 /// A run that cannot be written keeps nobody else's from being written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_run_holds_up_itself_only() {
@@ -156,13 +121,9 @@ async fn a_locked_run_holds_up_itself_only() {
     .await;
     let scene = Scene::new(&peer, json!([post("gated"), post("send")])).await;
     let (world, locked) = (&scene.world, &scene.form);
-    let other = world
-        .acting_form(
-            &scene.gateway,
-            &peer.url,
-            json!([post("gated"), post("send")]),
-        )
-        .await;
+    let actions = json!([post("gated"), post("send")]);
+    let other = world.acting_form(&scene.gateway, &peer.url, actions);
+    let other = other.await;
     for number in 0..4 {
         locked.assert_accepts(&format!("k{number}")).await;
         other.assert_accepts(&format!("k{number}")).await;
@@ -171,11 +132,8 @@ async fn a_locked_run_holds_up_itself_only() {
     let rows = format!("active_runs WHERE workspace_id = '{}'", locked.workspace);
     let lock = lock(world, &rows).await;
     gate.add_permits(100);
-    eventually("the others' runs are over", async || {
-        runs_of(world, &other, "succeeded").await == 4
-    })
-    .await;
-    assert_eq!(runs_of(world, locked, "succeeded").await, 0);
+    world.await_rows(&done_of(&other), 4).await;
+    world.assert_rows(&done_of(locked), 0).await;
     drop(lock);
     world.await_state("succeeded", 8).await;
     assert_eq!(peer.received().len(), 16, "nothing was sent twice");
@@ -188,9 +146,7 @@ async fn locked_due_runs_hold_up_no_run_of_a_dead_worker() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let mut scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, locked) = (&scene.world, &scene.form);
-    let other = world
-        .acting_form(&scene.gateway, &peer.url, json!([post("send")]))
-        .await;
+    let other = world.sending_form(&scene.gateway, &peer).await;
     let (its, others) = (locked.workspace, other.workspace);
     for (workspace, form) in [(its, locked), (others, &other)] {
         world.order(format!("workspace hold {workspace}"));
@@ -212,18 +168,15 @@ async fn locked_due_runs_hold_up_no_run_of_a_dead_worker() {
         UPDATE active_runs SET state = 'taken', turn = 1, due_at = now() - interval '1 second'
         WHERE workspace_id = '{others}'"
     );
-    world.database.batch_execute(&due).await.unwrap();
+    world.change(&due).await;
     for workspace in [its, others] {
         world.order(format!("workspace release {workspace}"));
     }
     let rows = format!("active_runs WHERE workspace_id = '{its}'");
     let _lock = lock(world, &rows).await;
     let _worker = world.worker().await;
-    eventually("the other's run is over", async || {
-        runs_of(world, &other, "succeeded").await == 1
-    })
-    .await;
-    assert_eq!(runs_of(world, locked, "succeeded").await, 0);
+    world.await_rows(&done_of(&other), 1).await;
+    world.assert_rows(&done_of(locked), 0).await;
 }
 
 async fn bounded(world: &World, gateway: &Process) -> Form {
@@ -282,21 +235,13 @@ async fn what_people_may_lock_stops_nothing_of_others() {
     .await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, locked, gateway) = (&scene.world, &scene.form, &scene.gateway);
-    let other = world
-        .acting_form(gateway, &peer.url, json!([post("send")]))
-        .await;
-    let (its, others) = (
-        world.webhook_in(gateway, locked.workspace).await,
-        world.webhook_in(gateway, other.workspace).await,
-    );
-    for form in [locked, &other] {
-        let (workspace, owner) = (form.workspace, form.owner);
-        world
-            .connect_by_grant(workspace, owner, "granted", &peer.url)
-            .await;
-    }
+    let other = world.sending_form(gateway, &peer).await;
+    let mut webhooks = Vec::new();
     // A replaced webhook of each, whose time is over; refusals of each; runs that are over.
     for form in [locked, &other] {
+        webhooks.push(world.webhook_in(gateway, form.workspace).await);
+        let granting = world.connect_by_grant(form.workspace, form.owner, "granted", &peer.url);
+        granting.await;
         let former = world.webhook_in(gateway, form.workspace).await.address;
         world.order(format!("webhook replace {} --overlap 0s", former.webhook));
         form.assert_accepts("before").await;
@@ -305,20 +250,16 @@ async fn what_people_may_lock_stops_nothing_of_others() {
     let lockable = "SELECT relname::text FROM pg_class
         WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
           AND has_any_column_privilege('letterbox_desk', oid, 'UPDATE')";
-    let lockable = world.database.query(lockable, &[]).await.unwrap();
-    let lockable: Vec<String> = lockable.iter().map(|row| row.get(0)).collect();
+    let lockable: Vec<String> = world.column(lockable).await;
     assert!(lockable.contains(&"workspaces".to_owned()), "{lockable:?}");
     let mut locks = Vec::new();
-    for table in lockable
-        .iter()
-        .map(String::as_str)
-        .chain(["runs", "run_usage"])
-    {
+    let others = ["runs", "run_usage"].map(str::to_owned);
+    for table in lockable.into_iter().chain(others) {
         let rows = format!("{table} WHERE workspace_id = '{}'", locked.workspace);
         locks.push(lock(world, &rows).await);
     }
     // Both workspaces do the same; what is done of the locked one may wait.
-    for one in [&its, &others] {
+    for one in &webhooks {
         assert!(one.send("[]").await.is_first());
         let refused = gateway.http.post(&one.url).body("[]").send().await;
         assert_eq!(refused.unwrap().status(), 401);
@@ -330,35 +271,19 @@ async fn what_people_may_lock_stops_nothing_of_others() {
         authorize_url = NULL";
     world.change(due).await;
     let workspace = other.workspace;
-    let is_done = async |what: &str, from: &str| {
-        let counted = format!("SELECT count(*) FROM {from} AND workspace_id = '{workspace}'");
-        eventually(what, async || world.count(&counted).await > 0).await;
+    let is_done = async |from: &str| {
+        let done = format!("{from} AND workspace_id = '{workspace}'");
+        eventually(&done, async || world.rows(&done).await > 0).await;
     };
-    is_done("signals", "signals WHERE true").await;
-    is_done(
-        "runs",
-        "runs WHERE state = 'succeeded' AND received_at > now() - interval '1 hour'",
-    )
-    .await;
-    eventually("its second run is over", async || {
-        runs_of(world, &other, "succeeded").await == 2
-    })
-    .await;
-    is_done(
-        "tokens",
-        "connected_accounts WHERE name = 'granted' AND waits_for IS NULL",
-    )
-    .await;
-    is_done("stored bytes", "stored_bytes WHERE bytes > 0").await;
-    is_done("refusals", "webhook_refusals WHERE reason = 'missing'").await;
+    is_done("signals WHERE true").await;
+    world.await_rows(&done_of(&other), 2).await;
+    is_done("connected_accounts WHERE name = 'granted' AND waits_for IS NULL").await;
+    is_done("stored_bytes WHERE bytes > 0").await;
+    is_done("webhook_refusals WHERE reason = 'missing'").await;
     let worker = world.session(Role::Worker).await;
     let ending = "SELECT end_replaced_webhooks()";
     worker.query_one(ending, &[]).await.unwrap();
-    is_done(
-        "ended webhooks",
-        "webhooks WHERE deleted_at IS NOT NULL AND secret_sealed IS NULL",
-    )
-    .await;
+    is_done("webhooks WHERE deleted_at IS NOT NULL AND secret_sealed IS NULL").await;
     let aged = "SET session_replication_role = replica;
         UPDATE runs SET finished_at = finished_at - interval '9 days' WHERE workspace_id = ";
     let aged = format!("{aged} '{workspace}'; RESET ALL");
@@ -367,13 +292,10 @@ async fn what_people_may_lock_stops_nothing_of_others() {
         .query_one("SELECT forget('inputs', 1, 100)", &[])
         .await
         .unwrap();
-    is_done("forgotten inputs", "runs WHERE input IS NULL").await;
+    is_done("runs WHERE input IS NULL").await;
     drop(locks);
     world.await_state("succeeded", 4).await;
-    eventually("its own signal is stored", async || {
-        signals_of(world, locked.workspace).await == 1
-    })
-    .await;
+    world.await_rows(&signals_of(locked.workspace), 1).await;
 }
 
 /// What retention has left because it was locked, it comes back to.
@@ -393,7 +315,7 @@ async fn retention_comes_back_to_what_was_locked() {
     let worker = world.session(Role::Worker).await;
     let sweep = async || {
         let piece = "SELECT forget('inputs', 1, 2)";
-        while worker.query_one(piece, &[]).await.unwrap().get::<_, i32>(0) > 0 {}
+        while value::<i32>(&worker, piece).await > 0 {}
     };
     let left = "SELECT count(*) FROM runs WHERE input IS NOT NULL";
     sweep().await;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use letterbox_database::{Role, connect_once};
 use letterbox_operator::migrate;
-use letterbox_tests::{PrivateBroker, PrivateDatabase, World};
+use letterbox_tests::{PrivateBroker, PrivateDatabase, World, value};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
 /// Writes an authority's certificate, and a server's certificate and key made under it.
@@ -54,37 +54,21 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     );
     let database = PrivateDatabase::start(&options);
     let require = format!("{}?sslmode=require", database.url());
-    let verified = format!(
-        "{}?sslmode=verify-full&sslrootcert={}",
-        database.url(),
-        path("ca.pem")
-    );
-    let wrong = format!(
-        "{}?sslmode=verify-full&sslrootcert={}",
-        database.url(),
-        path("other/ca.pem")
-    );
     let roots = format!("{}?sslmode=verify-full", database.url());
+    let verified = format!("{roots}&sslrootcert={}", path("ca.pem"));
+    let wrong = format!("{roots}&sslrootcert={}", path("other/ca.pem"));
     migrate(&require.parse().unwrap()).await.unwrap();
+    let connect = async |url: &str| {
+        let target = url.parse().unwrap();
+        connect_once(&target, Role::Login, "test").await
+    };
+    // An unknown authority is refused.
     for url in [&wrong, &roots] {
-        assert!(
-            connect_once(&url.parse().unwrap(), Role::Login, "test")
-                .await
-                .is_err(),
-            "an unknown authority is refused"
-        );
+        assert!(connect(url).await.is_err());
     }
-    let client = connect_once(&require.parse().unwrap(), Role::Login, "test")
-        .await
-        .unwrap();
+    let client = connect(&require).await.unwrap();
     let encrypted = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-    assert!(
-        client
-            .query_one(encrypted, &[])
-            .await
-            .unwrap()
-            .get::<_, bool>(0)
-    );
+    assert!(value::<bool>(&client, encrypted).await);
 
     let port = 20_000 + std::process::id() % 10_000;
     let settings = format!(
@@ -96,10 +80,8 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     );
     let broker = PrivateBroker::start(&settings);
     let plain = url::Url::parse(&broker.url()).unwrap();
-    let tls = format!(
-        "amqps://letterbox:{}@127.0.0.1:{port}/%2f",
-        plain.password().unwrap()
-    );
+    let password = plain.password().unwrap();
+    let tls = format!("amqps://letterbox:{password}@127.0.0.1:{port}/%2f");
     let with_roots = |file: &str| format!("{tls}?cacertfile={}", path(file));
 
     let world = World::on(verified, with_roots("ca.pem")).await;
@@ -108,10 +90,8 @@ async fn a_delivery_travels_over_tls_on_both_legs() {
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
 
-    let distrusting = world.start(
-        "letterbox-gateway",
-        &[("AMQP_URL", &with_roots("other/ca.pem"))],
-    );
+    let wrong = with_roots("other/ca.pem");
+    let distrusting = world.start("letterbox-gateway", &[("AMQP_URL", &wrong)]);
     distrusting.await_log("broker connection ended").await;
     assert!(!distrusting.is_whole().await);
     std::fs::remove_dir_all(folder).unwrap();

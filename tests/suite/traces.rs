@@ -1,7 +1,8 @@
 //! Traces: what became of one request, told to a collector where there is one.
 
 use letterbox_tests::{
-    Peer, Process, Reply, World, assert_holds, eventually, http_client, payload, post,
+    Answer, Peer, Process, Reply, World, assert_hides, assert_holds, assert_tells, eventually,
+    http_client, payload,
 };
 use serde_json::{Value, json};
 
@@ -55,21 +56,11 @@ async fn one_trace_leads_from_the_form_to_the_account() {
     let settings = told_to(&collector);
     let gateway = world.gateway_with(&settings).await;
     let worker = world.worker_with(&settings).await;
-    let form = world
-        .acting_form(&gateway, &account.url, json!([post("send")]))
-        .await;
-    let body = json!({"token": form.token, "idempotencyKey": "canary-key", "payload": payload()});
-    let sending = form
-        .request(reqwest::Method::POST, &form.submit_url())
-        .header("content-type", "application/json")
-        .header("traceparent", STRANGERS)
-        .body(body.to_string());
-    let answer = sending.send().await.unwrap();
-    let request_id = answer.headers()["x-request-id"]
-        .to_str()
-        .unwrap()
-        .to_owned();
-    assert_eq!(answer.status(), 200);
+    let form = world.sending_form(&gateway, &account).await;
+    let sending = form.submission("canary-key", &payload());
+    let answer = Answer::to(sending.header("traceparent", STRANGERS)).await;
+    answer.assert_accepted();
+    let request_id = answer.request_id.0;
     let unknown = format!("{}/made-up/{}", gateway.public_url(), form.token);
     let answer = http_client().get(unknown).send().await.unwrap();
     assert_eq!(answer.status(), 404);
@@ -95,10 +86,8 @@ async fn one_trace_leads_from_the_form_to_the_account() {
     let linked = first["links"][0]["traceId"].as_str().unwrap();
     assert!(STRANGERS.contains(linked), "{first}");
     assert_eq!(attribute(first, "letterbox.request_id"), Some(request_id));
-    assert_eq!(
-        attribute(first, "http.response.status_code").as_deref(),
-        Some("200")
-    );
+    let status = attribute(first, "http.response.status_code");
+    assert_eq!(status.as_deref(), Some("200"));
     for (program, name) in [
         ("letterbox-gateway", "claim submissions"),
         ("letterbox-gateway", "publish letterbox.v1.forms"),
@@ -110,30 +99,21 @@ async fn one_trace_leads_from_the_form_to_the_account() {
     }
     let run = named(&spans, "letterbox-worker", "run").unwrap();
     let post = named(&spans, "letterbox-worker", "POST").unwrap();
-    assert_holds(
-        run,
-        json!({"traceId": first["traceId"], "parentSpanId": first["spanId"]}),
-    );
+    let expected = json!({"traceId": first["traceId"], "parentSpanId": first["spanId"]});
+    assert_holds(run, expected);
     assert_eq!(post["parentSpanId"], run["spanId"]);
-    assert_eq!(
-        attribute(post, "letterbox.action_id").as_deref(),
-        Some("send")
-    );
+    let action = attribute(post, "letterbox.action_id");
+    assert_eq!(action.as_deref(), Some("send"));
     let context = format!("00-{trace}-{}-01", post["spanId"].as_str().unwrap());
     assert_eq!(sent.header("traceparent"), Some(context.as_str()));
     assert_eq!(world.run_of(&form).await.trace_id.as_deref(), Some(trace));
 
     // A collector is somebody else.
     for request in collector.received() {
-        let told = &request.body;
-        for secret in [
-            form.token.as_str(),
-            "canary-key",
-            "Ada",
-            "canary-credential",
-        ] {
-            assert!(!told.contains(secret), "{secret}: {told}");
-        }
+        assert_hides(
+            &request.body,
+            &[&form.token, "canary-key", "Ada", "canary-credential"],
+        );
     }
     drop((gateway, worker));
 }
@@ -149,17 +129,13 @@ async fn what_nobody_follows_leaves_no_trace() {
         let account = Peer::start(|_, _| Reply::Status(200)).await;
         let mut gateway = world.gateway_with(&settings).await;
         let mut worker = world.worker_with(&settings).await;
-        let actions = json!([post("send")]);
-        let form = world.acting_form(&gateway, &account.url, actions).await;
+        let form = world.sending_form(&gateway, &account).await;
         form.assert_accepts("k").await;
         world.await_state("succeeded", 1).await;
-        assert_eq!(
-            account.await_received(1).await[0].header("traceparent"),
-            None
-        );
-        world
-            .assert_count("SELECT count(traceparent) FROM runs", 0)
-            .await;
+        let received = account.await_received(1).await;
+        assert_eq!(received[0].header("traceparent"), None);
+        let traced = "SELECT count(traceparent) FROM runs";
+        world.assert_count(traced, 0).await;
         // What is left is told at the end.
         stop(&mut gateway).await;
         stop(&mut worker).await;
@@ -175,10 +151,8 @@ async fn a_collector_may_be_away() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
         ("OTEL_BSP_SCHEDULE_DELAY", "50"),
     ];
-    let (mut gateway, mut worker) = (
-        world.gateway_with(&away).await,
-        world.worker_with(&away).await,
-    );
+    let mut gateway = world.gateway_with(&away).await;
+    let mut worker = world.worker_with(&away).await;
     let webhook = world.webhook(&gateway).await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
@@ -188,11 +162,7 @@ async fn a_collector_may_be_away() {
     let wrong = [("OTEL_EXPORTER_OTLP_ENDPOINT", "no address")];
     let mut refused = world.start("letterbox-gateway", &wrong);
     assert!(!refused.ended().await.success());
-    assert!(
-        refused.log().contains("OTEL_EXPORTER_OTLP_ENDPOINT"),
-        "{}",
-        refused.log()
-    );
+    assert_tells(&refused.log(), &["OTEL_EXPORTER_OTLP_ENDPOINT"]);
 }
 
 async fn stop(process: &mut Process) {

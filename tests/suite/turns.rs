@@ -39,9 +39,7 @@ async fn a_worker_that_stops_without_a_broker_finishes_its_requests() {
     let broker = Proxy::before(&world.amqp_url).await;
     let (peer, gate) = Peer::gated(200).await;
     let mut stopping = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let form = world.sending_form(&gateway, &peer).await;
     form.assert_accepts("k").await;
     peer.await_received(1).await;
     broker.cut();
@@ -67,10 +65,8 @@ async fn an_outage_of_one_table_fails_nothing() {
     scene.form.assert_accepts("k").await;
     peer.await_received(1).await;
     let locking = world.session(Role::Login).await;
-    locking
-        .batch_execute("BEGIN; LOCK TABLE run_actions IN ACCESS EXCLUSIVE MODE")
-        .await
-        .unwrap();
+    let lock = "BEGIN; LOCK TABLE run_actions IN ACCESS EXCLUSIVE MODE";
+    locking.batch_execute(lock).await.unwrap();
     gate.add_permits(1);
     let looks = async || worker.calls("take_runs").await;
     for _ in 0..21 {
@@ -114,10 +110,8 @@ async fn a_denial_at_the_last_moment_counts() {
 
     // Whoever takes the run comes as far as the record of the action.
     let blocking = world.session(Role::Login).await;
-    blocking
-        .batch_execute("BEGIN; SELECT FROM run_actions FOR UPDATE")
-        .await
-        .unwrap();
+    let lock = "BEGIN; SELECT FROM run_actions FOR UPDATE";
+    blocking.batch_execute(lock).await.unwrap();
     world.change(EXPIRE).await;
     eventually("about to begin", async || world.locks_out().await).await;
     world.deny(approval.approval_id, scene.form.owner).await;
@@ -133,13 +127,10 @@ async fn a_denial_at_the_last_moment_counts() {
 /// after a few looks, and who else is due is not kept waiting.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
-    let world = World::new().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let gateway = world.gateway().await;
-    let mut worker = world.worker().await;
-    let actions = || json!([post("send")]);
-    let theirs = world.acting_form(&gateway, &peer.url, actions()).await;
-    let ours = world.acting_form(&gateway, &peer.url, actions()).await;
+    let (world, gateway, mut worker) = World::with_both().await;
+    let theirs = world.sending_form(&gateway, &peer).await;
+    let ours = world.sending_form(&gateway, &peer).await;
     world.order(format!("workspace hold {}", theirs.workspace));
     theirs.assert_accepts("k").await;
     world.await_runs(1).await;

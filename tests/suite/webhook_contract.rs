@@ -2,6 +2,7 @@
 
 use letterbox_common::webhook::WebhookAddress;
 use letterbox_tests::{Answer, Webhook, World, raw, sign};
+use tokio_postgres::types::ToSql;
 
 async fn post(webhook: &Webhook, signatures: &[&str], body: impl Into<reqwest::Body>) -> Answer {
     let mut request = letterbox_tests::http_client()
@@ -29,10 +30,11 @@ async fn first_then_duplicate_and_other_webhooks_and_spellings_are_distinct() {
 async fn a_malformed_address_is_not_found() {
     let (world, gateway) = World::with_gateway().await;
     let webhook = world.webhook(&gateway).await;
-    let WebhookAddress {
-        workspace,
-        webhook: id,
-    } = webhook.address;
+    let (workspace, id) = (webhook.address.workspace, webhook.address.webhook);
+    let at = |token: &str| Webhook {
+        url: format!("{}/webhooks/incoming/{token}", gateway.public_url()),
+        ..webhook.clone()
+    };
     let tokens = [
         String::new(),
         "x".into(),
@@ -53,31 +55,13 @@ async fn a_malformed_address_is_not_found() {
         "%ff.%fe".into(),
     ];
     for token in tokens {
-        let url = format!("{}/webhooks/incoming/{token}", gateway.public_url());
-        let answer = post(
-            &Webhook {
-                url,
-                ..webhook.clone()
-            },
-            &[&sign(&webhook.secret, b"1")],
-            "1",
-        )
-        .await;
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (404, "not_found"),
-            "{}",
-            &token[..token.len().min(90)]
-        );
+        let answer = at(&token).send("1").await;
+        let shown = &token[..token.len().min(90)];
+        assert!(answer.is_refused(404, "not_found"), "{shown}: {answer:?}");
     }
     // Shape before size.
-    let url = format!("{}/webhooks/incoming/x", gateway.public_url());
-    assert_eq!(
-        post(&Webhook { url, ..webhook }, &[], vec![b'1'; 70_000])
-            .await
-            .status,
-        404
-    );
+    let large = post(&at("x"), &[], vec![b'1'; 70_000]).await;
+    assert_eq!(large.status, 404);
 }
 
 #[tokio::test]
@@ -87,10 +71,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
     let body = r#"{"a":1}"#;
     let right = sign(&webhook.secret, body.as_bytes());
     let deleted = world.webhook(&gateway).await;
-    assert!(
-        deleted.send("0").await.is_first(),
-        "it lived, and its secret is cached"
-    );
+    assert!(deleted.send("0").await.is_first()); // it lived, and its secret is cached
     world.delete_webhook(deleted.address.webhook).await;
 
     let elsewhere = |workspace, id| {
@@ -100,42 +81,26 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
         };
         Webhook::new(&gateway.public_url(), address, webhook.secret.clone())
     };
-    let unknown = elsewhere(
-        webhook.address.workspace,
-        WebhookAddress::generate().webhook,
-    );
+    let nobody = WebhookAddress::generate().webhook;
+    let unknown = elsewhere(webhook.address.workspace, nobody);
     let foreign = elsewhere(other.address.workspace, webhook.address.webhook);
 
+    let by = async |signature: &str| post(&webhook, &[signature], body).await;
     let mut answers = vec![
+        // Missing, repeated, in another form: `schemes.rs` has these, with what the owner is told.
         ("missing", post(&webhook, &[], body).await),
-        ("empty", post(&webhook, &[""], body).await),
-        ("twice", post(&webhook, &[&right, &right], body).await),
-        (
-            "uppercase",
-            post(&webhook, &[&right.to_uppercase()], body).await,
-        ),
-        (
-            "prefix",
-            post(&webhook, &[&format!("sha256={right}")], body).await,
-        ),
-        ("short", post(&webhook, &[&right[..63]], body).await),
-        ("long", post(&webhook, &[&format!("{right}0")], body).await),
-        (
-            "joined",
-            post(&webhook, &[&format!("{right}, {right}")], body).await,
-        ),
-        ("zeros", post(&webhook, &[&"0".repeat(64)], body).await),
+        ("empty", by("").await),
+        ("long", by(&format!("{right}0")).await),
+        ("joined", by(&format!("{right}, {right}")).await),
+        ("zeros", by(&"0".repeat(64)).await),
         ("other body", post(&webhook, &[&right], r#"{"a":2}"#).await),
         (
             "other secret",
-            post(&webhook, &[&sign(&other.secret, body.as_bytes())], body).await,
+            by(&sign(&other.secret, body.as_bytes())).await,
         ),
         ("not JSON, unsigned", post(&webhook, &["x"], "{").await),
         ("unknown webhook", post(&unknown, &[&right], body).await),
-        (
-            "webhook of another workspace",
-            post(&foreign, &[&right], body).await,
-        ),
+        ("foreign webhook", post(&foreign, &[&right], body).await),
         ("deleted webhook", deleted.send("0").await),
         ("deleted webhook, new body", deleted.send(body).await),
     ];
@@ -146,9 +111,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
         assert!(answer.is_refused(401, "invalid_signature"), "{case}");
         assert_eq!(answer, &answers[0].1, "{case}");
     }
-    world
-        .assert_count("SELECT count(*) FROM webhook_deliveries", 2)
-        .await; // refusals claim nothing
+    world.assert_rows("webhook_deliveries", 2).await; // refusals claim nothing
 }
 
 #[tokio::test]
@@ -167,11 +130,8 @@ async fn size_is_exact_with_a_length_and_chunked() {
     assert!(webhook.send(body(65_535, 'a')).await.is_first());
     assert!(webhook.send(body(65_536, 'b')).await.is_first());
     let exact = body(65_536, 'c');
-    assert!(
-        chunked(exact.clone(), &sign(&webhook.secret, &exact))
-            .await
-            .is_first()
-    );
+    let signature = sign(&webhook.secret, &exact);
+    assert!(chunked(exact, &signature).await.is_first());
 
     // Size before signature: known and unknown signers hear the same.
     for signature in [sign(&webhook.secret, &body(65_537, 'd')), "x".into()] {
@@ -179,16 +139,14 @@ async fn size_is_exact_with_a_length_and_chunked() {
             post(&webhook, &[&signature], body(65_537, 'd')).await,
             chunked(body(65_537, 'd'), &signature).await,
         ] {
-            assert!(answer.is_refused(413, "payload_too_large"), "{answer:?}");
+            answer.assert_refused(413, "payload_too_large");
         }
     }
     let huge = post(&webhook, &[], vec![b' '; 3_000_000]).await;
     assert_eq!(huge.status, 413);
     world.await_signals(3).await;
-    let longest = world
-        .count("SELECT max(octet_length(body))::bigint FROM signals")
-        .await;
-    assert_eq!(longest, 65_536);
+    let longest = "SELECT max(octet_length(body))::bigint FROM signals";
+    world.assert_count(longest, 65_536).await;
 }
 
 #[tokio::test]
@@ -203,19 +161,23 @@ async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends
         "POST {path} HTTP/1.1\r\nhost: x\r\n\
          content-type: application/json\r\nx-service-signature: {signature}\r\n"
     );
-    let answer = raw(
-        &gateway.public_address(),
-        format!("{head}transfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n").as_bytes(),
-    )
-    .await;
-    assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
-
-    let answer = raw(
-        &gateway.public_address(),
-        format!("{head}content-length: 10000000\r\nexpect: 100-continue\r\n\r\n").as_bytes(),
-    )
-    .await;
-    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    for (rest, status) in [
+        (
+            format!("transfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"),
+            "202",
+        ),
+        (
+            "content-length: 10000000\r\nexpect: 100-continue\r\n\r\n".to_owned(),
+            "413",
+        ),
+    ] {
+        let request = format!("{head}{rest}");
+        let answer = raw(&gateway.public_address(), request.as_bytes()).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -238,13 +200,10 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
             "amount":{"value":1e131072,"currency":"EUR"}}"#
             .to_vec(),
     ];
+    let shown = |body: &[u8]| String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
     for body in &good {
         let answer = webhook.send(body.clone()).await;
-        assert!(
-            answer.is_first(),
-            "{answer:?}: {}",
-            String::from_utf8_lossy(&body[..body.len().min(60)])
-        );
+        assert!(answer.is_first(), "{answer:?}: {}", shown(body));
     }
     let bad: [&[u8]; 12] = [
         b"",
@@ -262,12 +221,7 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
     ];
     for body in bad {
         let answer = webhook.send(body).await;
-        assert_eq!(
-            (answer.status, answer.code().as_str()),
-            (400, "invalid_input"),
-            "{}",
-            String::from_utf8_lossy(body)
-        );
+        assert!(answer.is_refused(400, "invalid_input"), "{}", shown(body));
     }
     for content_type in [
         "text/plain",
@@ -285,17 +239,9 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
     }
     world.await_signals(good.len() as i64).await;
     for body in &good {
-        let stored = world
-            .database
-            .query_one("SELECT count(*) FROM signals WHERE body = $1", &[body])
-            .await
-            .unwrap();
-        assert_eq!(
-            stored.get::<_, i64>(0),
-            1,
-            "{}",
-            String::from_utf8_lossy(&body[..body.len().min(60)])
-        );
+        let same = "SELECT FROM signals WHERE body = $1";
+        let stored = world.database.query(same, &[body]).await.unwrap();
+        assert_eq!(stored.len(), 1, "{}", shown(body));
     }
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);
 }
@@ -309,16 +255,13 @@ async fn a_secret_that_does_not_open_is_our_fault_and_touches_no_other_webhook()
         UPDATE webhooks
         SET secret_sealed = (SELECT secret_sealed FROM webhooks WHERE webhook_id = $2)
         WHERE webhook_id = $1";
-    world
-        .database
-        .execute(swap, &[&broken.address.webhook, &whole.address.webhook])
-        .await
-        .unwrap();
+    let ids = [
+        &broken.address.webhook as &(dyn ToSql + Sync),
+        &whole.address.webhook,
+    ];
+    world.database.execute(swap, &ids).await.unwrap();
     let answer = broken.send("1").await;
-    assert!(
-        answer.is_refused(503, "temporarily_unavailable"),
-        "{answer:?}"
-    );
+    answer.assert_refused(503, "temporarily_unavailable");
     assert!(whole.send("1").await.is_first());
     assert!(gateway.metric("letterbox_unsealing_failures_total").await >= 1.0);
 }

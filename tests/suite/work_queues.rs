@@ -8,7 +8,7 @@ use std::sync::{
 
 use futures_util::future::join_all;
 use letterbox_broker::decode;
-use letterbox_tests::{Answer, PrivateBroker, Proxy, Webhook, World, eventually};
+use letterbox_tests::{Answer, PrivateBroker, Proxy, Webhook, World, assert_tells, eventually};
 
 use crate::status::status;
 
@@ -34,8 +34,7 @@ fn send(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_number_of_queues_changes_under_load() {
-    let world = World::new().await;
-    let mut gateway = world.gateway().await;
+    let (world, mut gateway) = World::with_gateway().await;
     let mut webhooks = Vec::new();
     for _ in 0..WORKSPACES {
         webhooks.push(world.webhook(&gateway).await);
@@ -47,9 +46,8 @@ async fn the_number_of_queues_changes_under_load() {
         let before = sent.load(SeqCst);
         let sending = send(webhooks.clone(), &sent, &stop);
         // The next gateway uses another number while this one still works.
-        let next = world
-            .gateway_with(&[("LETTERBOX_WORK_QUEUES", queues)])
-            .await;
+        let settings = [("LETTERBOX_WORK_QUEUES", queues)];
+        let next = world.gateway_with(&settings).await;
         let to_next: Vec<_> = webhooks.iter().map(|webhook| webhook.at(&next)).collect();
         let sending_too = send(to_next.clone(), &sent, &stop);
         eventually("many are sent", async || sent.load(SeqCst) > before + 100).await;
@@ -164,9 +162,9 @@ async fn a_queue_that_is_down_stops_no_other() {
     .await;
     let (code, ready) = worker.admin("/readyz").await.unwrap();
     assert_eq!(code, 200, "{ready}");
-    assert!(
-        ready.contains(r#""degraded":{"consumer":"letterbox.v1.webhooks: "#),
-        "{ready}"
+    assert_tells(
+        &ready,
+        &[r#""degraded":{"consumer":"letterbox.v1.webhooks: "#],
     );
     form.assert_accepts("b").await;
     world.await_runs(2).await;

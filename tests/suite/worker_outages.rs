@@ -2,38 +2,23 @@
 //! one question does not stop the others.
 
 use letterbox_broker::{
-    BatchBody, Message, Receipt, WebhookDelivery,
+    BatchBody, Message,
     topology::{DEAD_EXCHANGE, DEAD_LETTERS_QUEUE},
 };
-use letterbox_common::{
-    ids::DeliveryId,
-    webhook::{KeptHeaders, WebhookAddress},
-};
+use letterbox_common::webhook::WebhookAddress;
 use letterbox_database::Role;
-use letterbox_tests::{EXPIRE, Peer, PrivateBroker, Reply, Scene, World, eventually, post};
+use letterbox_tests::{
+    EXPIRE, Peer, PrivateBroker, Reply, Scene, World, delivery_to, eventually, post,
+};
 use serde_json::json;
 
 /// A message with so many deliveries of a webhook, each of a body of its own.
 fn deliveries(address: WebhookAddress, number: usize) -> Message {
-    let entries: Vec<_> = (0..number)
-        .map(|_| {
-            let delivery = WebhookDelivery {
-                delivery: DeliveryId::generate(),
-                workspace: address.workspace,
-                webhook: address.webhook,
-                memory: None,
-                same_by: None,
-                headers: KeptHeaders::default(),
-                receipt: Receipt {
-                    received_at: jiff::Timestamp::now(),
-                    traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-                    request_id: None,
-                },
-            };
-            let body = format!("\"{}\"", uuid::Uuid::new_v4());
-            (delivery, body.into())
-        })
-        .collect();
+    let entries = (0..number).map(|_| {
+        let body = format!("\"{}\"", uuid::Uuid::new_v4());
+        (delivery_to(address), body.into())
+    });
+    let entries: Vec<_> = entries.collect();
     BatchBody::encode(&entries).into_message("webhooks".into(), "test".into(), "test")
 }
 
@@ -132,15 +117,13 @@ async fn a_batch_that_takes_too_long_is_done_in_parts() {
 /// failed, and another worker goes on with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_a_stopping_worker_could_not_read_goes_on() {
-    let world = World::new().await;
     let peer = Peer::start(|_, before| match before {
         0 => Reply::Silence,
         _ => Reply::Status(200),
     })
     .await;
-    let gateway = world.gateway().await;
-    let mut first = world.worker().await;
-    let form = world.acting_form(&gateway, &peer.url, json!([post("send")]));
+    let (world, gateway, mut first) = World::with_both().await;
+    let form = world.sending_form(&gateway, &peer);
     form.await.assert_accepts("k").await;
     peer.await_received(1).await;
     first.kill().await;
@@ -174,28 +157,7 @@ async fn a_question_that_was_withdrawn_can_be_asked_again() {
     scene.world.await_state("waiting_approval", 1).await;
     let second = scene.the_approval().await;
     assert_ne!(second.approval_id, first.approval_id, "a new question");
-    scene
-        .world
-        .approve(second.approval_id, scene.form.owner)
-        .await;
+    scene.approve(second.approval_id).await;
     scene.world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 2);
-}
-
-/// The database's clock is set back by an hour: nobody is refused for an hour.
-#[tokio::test]
-async fn hits_of_the_future_expire_like_those_of_now() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
-    for _ in 0..20 {
-        assert_eq!(form.read().await.status, 200);
-    }
-    let shift = "UPDATE rate_limits
-        SET hits = ARRAY(SELECT hit + interval '1 hour' FROM unnest(hits) AS hit ORDER BY hit)";
-    world.database.execute(shift, &[]).await.unwrap();
-    let other = world.gateway().await;
-    let limited = form.at(&other).read().await;
-    assert_eq!(limited.status, 429);
-    let seconds: u64 = limited.header("retry-after").unwrap().parse().unwrap();
-    assert!(seconds <= 60, "{seconds}");
 }

@@ -135,11 +135,8 @@ impl Browser {
     pub async fn field(&self, label: &str) -> Element {
         let label = format!("//label[starts-with(normalize-space(), \"{label}\")]");
         let label = self.page.find(Locator::XPath(&label)).await.unwrap();
-        let id = label
-            .attr("for")
-            .await
-            .unwrap()
-            .expect("a label is tied to its field");
+        let id = label.attr("for").await.unwrap();
+        let id = id.expect("a label is tied to its field");
         self.page.find(Locator::Id(&id)).await.unwrap()
     }
 
@@ -178,24 +175,16 @@ impl Browser {
     /// Presses the button with this text.
     pub async fn press(&self, text: &str) {
         let button = format!("//button[normalize-space()=\"{text}\"]");
-        self.page
-            .find(Locator::XPath(&button))
-            .await
-            .unwrap()
-            .click()
-            .await
-            .unwrap();
+        let button = self.page.find(Locator::XPath(&button)).await.unwrap();
+        button.click().await.unwrap();
     }
 
     /// Keeps a picture of the page where `LETTERBOX_TEST_PICTURES` names a folder.
     pub async fn picture(&self, name: &str) {
         if let Ok(folder) = std::env::var("LETTERBOX_TEST_PICTURES") {
             let picture = self.page.screenshot().await.unwrap();
-            std::fs::write(
-                std::path::Path::new(&folder).join(format!("{name}-{:?}.png", self.engine)),
-                picture,
-            )
-            .unwrap();
+            let file = format!("{folder}/{name}-{:?}.png", self.engine);
+            std::fs::write(file, picture).unwrap();
         }
     }
 
@@ -205,14 +194,9 @@ impl Browser {
             std::env::var("LETTERBOX_TEST_AXE").expect("axe-core is installed: use deploy/test");
         let axe = std::fs::read_to_string(path).unwrap();
         self.page.execute(&axe, Vec::new()).await.unwrap();
-        let found = self
-            .promised(
-                "axe.run(document, {resultTypes: ['violations']}).then((found) => \
-                 found.violations.map((one) => \
-                 one.id + ': ' + one.nodes.map((node) => node.html)))",
-            )
-            .await;
-        assert_eq!(found, json!([]), "{state}");
+        let run = "axe.run(document, {resultTypes: ['violations']}).then((found) => \
+            found.violations.map((one) => one.id + ': ' + one.nodes.map((node) => node.html)))";
+        assert_eq!(self.promised(run).await, json!([]), "{state}");
         self.picture(&format!("axe-{state}")).await;
     }
 

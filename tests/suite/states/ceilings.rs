@@ -61,14 +61,10 @@ impl ReferenceStateMachine for Model {
         let webhook = prop::option::weighted(0.7, 0..WEBHOOKS);
         let stored = vec((0..WORKSPACES, webhook, 1..40_i64), 1..=3);
         let at_once = (stored.clone(), stored.clone());
+        let at_once = at_once.prop_map(|(one, other)| Event::NoteAtOnce(one, other));
         Union::new_weighted(vec![
             (4, stored.prop_map(Event::Note).boxed()),
-            (
-                2,
-                at_once
-                    .prop_map(|(one, other)| Event::NoteAtOnce(one, other))
-                    .boxed(),
-            ),
+            (2, at_once.boxed()),
             (1, Just(Event::NextDay).boxed()),
             (1, Just(Event::Sweep).boxed()),
         ])
@@ -182,10 +178,8 @@ impl super::Real for Real {
                     WHERE workspace_id = ANY ($2) AND day = (now() AT TIME ZONE 'UTC')::date";
                 let workspaces = self.workspaces.to_vec();
                 let database = &stage.world.database;
-                database
-                    .execute(past, &[&self.days, &workspaces])
-                    .await
-                    .unwrap();
+                let passed = database.execute(past, &[&self.days, &workspaces]).await;
+                passed.unwrap();
             }
             Event::Sweep => {
                 let sweep = super::of_worker("sweep_stored_bytes").sql;

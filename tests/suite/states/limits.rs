@@ -80,12 +80,10 @@ impl Model {
     fn ask(&mut self, (client, token): Request) -> Answer {
         let client = &mut self.clients[client];
         let token = token.map(|token| &mut self.tokens[token]);
-        let answer = (
-            client.next_in(MAX_PER_CLIENT),
-            token
-                .as_ref()
-                .and_then(|token| token.next_in(MAX_PER_TOKEN)),
-        );
+        let by_token = token
+            .as_ref()
+            .and_then(|token| token.next_in(MAX_PER_TOKEN));
+        let answer = (client.next_in(MAX_PER_CLIENT), by_token);
         // What one of them refuses counts at neither.
         if answer == (None, None) {
             client.add();
@@ -192,10 +190,8 @@ impl Real {
             &hashes,
             &closed_too,
         ];
-        let admitted = gateway
-            .query(super::of_gateway("admit").sql, &question)
-            .await
-            .unwrap();
+        let admit = super::of_gateway("admit").sql;
+        let admitted = gateway.query(admit, &question).await.unwrap();
         for (row, (_, token)) in admitted.iter().zip(requests) {
             assert_eq!(row.get::<_, bool>("is_open"), token.is_some());
         }
@@ -239,25 +235,22 @@ impl super::Real for Real {
 
     async fn stage(world: World) -> Stage {
         let operator = world.operator().await;
-        let mut stage = Stage {
-            world,
-            gateways: Vec::new(),
-            tokens: Vec::new(),
-        };
+        let (mut gateways, mut tokens) = (Vec::new(), Vec::new());
         for _ in 0..GATEWAYS {
-            stage
-                .gateways
-                .push(stage.world.session(Role::Gateway).await);
+            gateways.push(world.session(Role::Gateway).await);
         }
         for _ in 0..TOKENS {
-            stage.tokens.push(live_token(&operator).await);
+            tokens.push(live_token(&operator).await);
         }
-        stage
+        Stage {
+            world,
+            gateways,
+            tokens,
+        }
     }
 
     async fn begin(stage: &Stage) -> Self {
-        let forgotten = stage.world.database.execute("DELETE FROM rate_limits", &[]);
-        forgotten.await.unwrap();
+        stage.world.change("DELETE FROM rate_limits").await;
         let client = |_| [b"c", Uuid::new_v4().as_bytes().as_slice()].concat();
         Self {
             clients: (0..CLIENTS).map(client).collect(),
@@ -278,19 +271,15 @@ impl super::Real for Real {
                 let [first, second] = many.map(|many| vec![one; many]);
                 let told = tokio::join!(self.ask(stage, 0, &first), self.ask(stage, 1, &second));
                 let told = told.0.iter().chain(&told.1).map(answer);
-                let passed = told.filter(|one| *one == (None, None)).count();
-                let expected = model
-                    .told
-                    .iter()
-                    .filter(|one| **one == (None, None))
-                    .count();
-                assert_eq!(passed, expected, "{model:?}");
+                let passed = told.filter(|one| *one == (None, None));
+                let expected = model.told.iter().filter(|one| **one == (None, None));
+                assert_eq!(passed.count(), expected.count(), "{model:?}");
             }
             Event::Pass(steps) => self.change(stage, -steps * STEP).await,
             Event::SetBack => self.change(stage, BACK).await,
             Event::Sweep => {
-                let sweeping = stage.gateways[0]
-                    .execute(super::of_gateway("sweep_rate_limits").sql, &[&1_000_i64]);
+                let sweep = super::of_gateway("sweep_rate_limits").sql;
+                let sweeping = stage.gateways[0].execute(sweep, &[&1_000_i64]);
                 sweeping.await.unwrap();
             }
         }

@@ -15,7 +15,7 @@ mod worker;
 use letterbox_common::ids::{UserId, WorkspaceId};
 use letterbox_common::states::MemberRole;
 use letterbox_database::Statement;
-use letterbox_operator::Operator;
+use letterbox_operator::{Operator, OperatorError};
 use letterbox_tests::World;
 use proptest::test_runner::{Config, TestError, TestRunner};
 use proptest_state_machine::ReferenceStateMachine;
@@ -99,6 +99,15 @@ async fn member(operator: &Operator, workspace: WorkspaceId, role: MemberRole) -
     user.user_id
 }
 
+/// Whether an order was carried out, or refused.
+fn done<T>(ordered: Result<T, OperatorError>) -> bool {
+    match ordered {
+        Ok(_) => true,
+        Err(OperatorError::Refused(_)) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// A statement of the worker, by its name.
 fn of_worker(name: &str) -> &'static Statement {
     let found = letterbox_worker::statements().find(|one| one.name == name);
@@ -106,7 +115,7 @@ fn of_worker(name: &str) -> &'static Statement {
 }
 
 /// A statement of the gateway, by its name.
-fn of_gateway(name: &str) -> &'static Statement {
+pub fn of_gateway(name: &str) -> &'static Statement {
     let found = letterbox_gateway::statements().find(|one| one.name == name);
     found.unwrap_or_else(|| panic!("the gateway has no statement {name}"))
 }

@@ -10,7 +10,7 @@ use letterbox_common::{
     ids::{ApprovalId, UserId},
     states::{ActionState, ActiveState, ApprovalState, MemberRole},
 };
-use letterbox_operator::{Operator, OperatorError};
+use letterbox_operator::Operator;
 use letterbox_tests::World;
 
 use self::events::Event;
@@ -62,10 +62,8 @@ impl Real {
                 .position(|(user, _)| *user == by)
                 .unwrap()
         };
-        let waiting = stage
-            .operator
-            .waiting_approvals(Some(self.run.workspace), 10);
-        let waiting = waiting.await.unwrap();
+        let (operator, workspace) = (&stage.operator, Some(self.run.workspace));
+        let waiting = operator.waiting_approvals(workspace, 10).await.unwrap();
         Rows {
             run: row.get("run"),
             active: active.map(|active| (active, row.get("is_due"))),
@@ -142,11 +140,7 @@ impl Real {
             true => person.approve(id, *user).await,
             false => person.deny(id, *user).await,
         };
-        match answered {
-            Ok(_) => true,
-            Err(OperatorError::Refused(_)) => false,
-            Err(error) => panic!("{error}"),
-        }
+        super::done(answered)
     }
 
     async fn answer_at_once(&mut self, id: ApprovalId) -> bool {

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use letterbox_common::states::MemberRole;
-use letterbox_operator::{Closing, Operator, OperatorError};
+use letterbox_operator::{Closing, Operator};
 use letterbox_tests::{DEFINITION, Form, Process, World, payload};
 
 use self::model::{Event, GATEWAYS, Model, Right};
+use super::done;
 
 /// All come from here; the limits are forgotten again and again.
 const CLIENT: &str = "198.51.100.1";
@@ -40,15 +41,6 @@ struct Stage {
     gateways: [Process; GATEWAYS],
 }
 
-/// Whether an order was carried out, or refused.
-fn done<T>(ordered: Result<T, OperatorError>) -> bool {
-    match ordered {
-        Ok(_) => true,
-        Err(OperatorError::Refused(_)) => false,
-        Err(error) => panic!("{error}"),
-    }
-}
-
 impl Real {
     async fn make(&mut self, operator: &Operator, after_answers: Option<i32>) -> bool {
         let closing = Closing {
@@ -65,12 +57,8 @@ impl Real {
     /// How many rows a statement has changed; none if it was refused.
     async fn changed(&self, stage: &Stage, change: &str) -> u64 {
         let change = format!("{change} workflow_id = '{}'", self.form.workflow);
-        stage
-            .world
-            .database
-            .execute(&change, &[])
-            .await
-            .unwrap_or(0)
+        let changed = stage.world.database.execute(&change, &[]).await;
+        changed.unwrap_or(0)
     }
 
     async fn set_right(&self, operator: &Operator, right: Right) {
@@ -157,7 +145,7 @@ impl super::Real for Real {
             .operator
             .create_workflow(workspace, owner, "Contact", DEFINITION);
         let workflow = creating.await.unwrap().workflow_id;
-        stage.operator.deploy(workflow, None).await.unwrap();
+        stage.world.redeploy(workflow).await;
         let gateway = stage.gateways[0].public_url();
         let none = "none yet, and never one";
         Self {

@@ -113,27 +113,19 @@ impl Real {
     async fn toggle(&self, stage: &Stage, need: Need, holds: bool) {
         let (workspace, operator) = (self.run.workspace, &stage.operator);
         match (need, holds) {
-            (Need::Workspace, false) => {
-                assert!(operator.hold(Some(workspace)).await.unwrap());
-            }
-            (Need::Workspace, true) => {
-                assert!(operator.release(Some(workspace)).await.unwrap());
-            }
+            (Need::Workspace, false) => assert!(operator.hold(Some(workspace)).await.unwrap()),
+            (Need::Workspace, true) => assert!(operator.release(Some(workspace)).await.unwrap()),
             (Need::Right, _) => {
-                let role = match holds {
-                    true => MemberRole::Runner,
-                    false => MemberRole::Viewer,
-                };
+                let roles = [MemberRole::Viewer, MemberRole::Runner];
+                let role = roles[usize::from(holds)];
                 let setting = operator.set_member(workspace, self.run.owner, role, false);
                 setting.await.unwrap();
             }
             (Need::Account, _) => {
                 let waits = "UPDATE connected_accounts SET waits_for = $2 WHERE account_id = $1";
                 let waits_for = (!holds).then_some("owner");
-                let database = &stage.world.database;
-                let changed = database
-                    .execute(waits, &[&self.run.account, &waits_for])
-                    .await;
+                let (database, account) = (&stage.world.database, &self.run.account);
+                let changed = database.execute(waits, &[account, &waits_for]).await;
                 assert_eq!(changed.unwrap(), 1);
             }
         }
