@@ -15,8 +15,9 @@
 //! ```
 
 mod answers;
-mod approvals;
+pub mod approvals;
 mod budget;
+mod columns;
 mod conclude;
 mod delegate;
 mod evaluate;
@@ -25,12 +26,12 @@ mod load;
 mod parsed;
 mod plan;
 mod prepare;
-mod record;
+pub mod record;
 mod run_in_progress;
 mod send;
 mod steps;
-mod store;
-mod turns;
+pub mod store;
+pub mod turns;
 mod verdict;
 
 use std::{

@@ -1,21 +1,15 @@
 //! Loading runs that were taken: what was submitted, what has been done, what holds now.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
-use letterbox_common::{
-    ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
-    states::{ActionState, ApprovalState},
-};
+use letterbox_common::ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
+use super::{Key, key};
 use crate::executor::{
-    approvals::ApprovalStatus,
     kept_answers::MAX_HELD,
-    record::{Account, ActionRecord, Circumstances, Retries, RunFacts, TakenRun, Turn},
+    record::{ActionRecord, Circumstances, RunFacts, TakenRun, Turn},
 };
 
 /// The columns of [`Circumstances`]: of a workspace `w`, a member `m` and an account `a`.
@@ -65,7 +59,10 @@ GROUP BY a.workspace_id, a.run_id";
     fn action_records(
         workspaces: &[WorkspaceId], runs: &[RunId], have_little: &[bool],
     ) -> Vec<Record> = "
-SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
+SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.branch, a.attempts,
+       a.is_told OR a.state = 'succeeded' AS is_done,
+       CASE WHEN a.is_told AND a.answer_sealed IS NULL THEN a.error END AS refused,
+       CASE WHEN a.state = 'failed' AND NOT a.is_told THEN a.error END AS failed,
        CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
        a.response_status, coalesce(octet_length(a.answer_sealed), 0) AS answer_length,
        CASE WHEN t.has_little OR a.part_of IS NOT NULL THEN a.answer_sealed END AS answer_sealed,
@@ -93,14 +90,14 @@ WHERE g.state IS DISTINCT FROM 'succeeded'";
 
     /// What accounts have answered to some actions of a run, sealed; of those only that have kept
     /// it.
-    pub(in crate::executor) fn answers_of_actions(
+    pub fn answers_of_actions(
         workspace: WorkspaceId, run: RunId, actions: &[&str],
     ) -> Vec<(String, Vec<u8>)> = "
 SELECT action_id, answer_sealed FROM run_actions
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = ANY ($3) AND answer_sealed IS NOT NULL";
 
     /// What holds now for an action of a user that calls the account with this name.
-    pub(in crate::executor) fn circumstances(
+    pub fn circumstances(
         workspace: WorkspaceId, owner: UserId, account: &str,
     ) -> Circumstances = concat!("
 SELECT ", circumstances!(), "
@@ -112,25 +109,25 @@ LEFT JOIN connected_accounts a
 WHERE w.workspace_id = $1");
 
     /// A release.
-    pub(in crate::executor) fn release_texts(
+    pub fn release_texts(
         workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId,
     ) -> StoredRelease = "
 SELECT form, actions, on_failure, language FROM releases
 WHERE workspace_id = $1 AND workflow_id = $2 AND release_id = $3";
 
     /// The text of a policy.
-    pub(in crate::executor) fn policy_text(workspace: WorkspaceId, version: i32) -> (String,) = "
+    pub fn policy_text(workspace: WorkspaceId, version: i32) -> (String,) = "
 SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 }
 
 /// A loaded run, with its records by action.
-pub(in crate::executor) type Loaded = (RunFacts, HashMap<String, ActionRecord>);
+pub type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 
 /// Loads runs that were taken, by run.
-pub(in crate::executor) async fn load(
+pub async fn load(
     database: &Database,
     taken: &[TakenRun],
-) -> Result<HashMap<(WorkspaceId, RunId), Loaded>, DatabaseError> {
+) -> Result<HashMap<Key, Loaded>, DatabaseError> {
     let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
     let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
     let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
@@ -168,25 +165,25 @@ pub(in crate::executor) async fn load(
 /// A run that was found.
 #[derive(FromRow)]
 struct LoadedRun {
-    #[row(from = run)]
-    key: (WorkspaceId, RunId),
-    #[row(from = facts)]
+    #[row(from = key)]
+    key: Key,
+    #[row(flatten)]
     facts: RunFacts,
 }
 
 /// How much a run has stored.
 #[derive(FromRow)]
 struct Stored {
-    #[row(from = run)]
-    key: (WorkspaceId, RunId),
+    #[row(from = key)]
+    key: Key,
     stored: i64,
 }
 
 /// What is recorded of an action.
 #[derive(FromRow)]
 struct Record {
-    #[row(from = run)]
-    key: (WorkspaceId, RunId),
+    #[row(from = key)]
+    key: Key,
     action_id: String,
     #[row(flatten)]
     record: ActionRecord,
@@ -194,10 +191,10 @@ struct Record {
 
 /// The JSON texts of a release, and the version of the language that they were checked by.
 #[derive(FromRow)]
-pub(in crate::executor) struct StoredRelease {
+pub struct StoredRelease {
     #[row(from = texts)]
-    pub(in crate::executor) texts: ReleaseTexts,
-    pub(in crate::executor) language: i16,
+    pub texts: ReleaseTexts,
+    pub language: i16,
 }
 
 fn texts(row: &Row) -> Result<ReleaseTexts, RowError> {
@@ -206,104 +203,4 @@ fn texts(row: &Row) -> Result<ReleaseTexts, RowError> {
         actions: row.try_get("actions")?,
         on_failure: row.try_get("on_failure")?,
     })
-}
-
-fn run(row: &Row) -> Result<(WorkspaceId, RunId), RowError> {
-    Ok((row.try_get("workspace_id")?, row.try_get("run_id")?))
-}
-
-fn facts(row: &Row) -> Result<RunFacts, RowError> {
-    Ok(RunFacts {
-        owner: row.try_get("run_as")?,
-        workflow: row.try_get("workflow_id")?,
-        release: row.try_get("release_id")?,
-        received_at: row.try_get("received_at")?,
-        input: row.try_get("input")?,
-        failing: row.try_get("failing")?,
-        traceparent: row.try_get("traceparent")?,
-        stored: 0,
-        circumstances: Circumstances::from_row(row)?,
-    })
-}
-
-impl FromRow for Circumstances {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let account = match row.try_get::<_, Option<AccountId>>("account_id")? {
-            Some(id) => Some(Account {
-                id,
-                name: row.try_get("name")?,
-                base_url: row.try_get("base_url")?,
-                header: row.try_get("header_name")?,
-                credential_sealed: row.try_get("credential_sealed")?,
-                waits: row.try_get("waits")?,
-            }),
-            None => None,
-        };
-        Ok(Self {
-            owner_may_run: row.try_get("owner_may_run")?,
-            is_held: row.try_get("is_held")?,
-            retries: Retries {
-                attempts: row.try_get("retry_attempts")?,
-                first_pause: seconds(row, "retry_first_pause")?,
-            },
-            account,
-            policy_version: row.try_get("policy_version")?,
-            since: Instant::now(),
-        })
-    }
-}
-
-impl FromRow for ActionRecord {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let state: ActionState = row.try_get("state")?;
-        let is_told: bool = row.try_get("is_told")?;
-        let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
-        let error: Option<String> = row.try_get("error")?;
-        let status: Option<i32> = row.try_get("response_status")?;
-        let has_failed = state == ActionState::Failed && !is_told;
-        Ok(Self {
-            is_done: is_told || state == ActionState::Succeeded,
-            state: Some(state),
-            failed: error.clone().filter(|_| has_failed),
-            refused: error.filter(|_| is_told && answer.is_none()),
-            answer,
-            answer_length: length(row)?,
-            status: status.and_then(|status| u16::try_from(status).ok()),
-            age: seconds(row, "age")?.unwrap_or_default(),
-            branch: row.try_get("branch")?,
-            request: row.try_get("request")?,
-            attempts: row.try_get("attempts")?,
-            begun: row.try_get("begun")?,
-            answered: row.try_get("answered")?,
-            unanswered: row.try_get("unanswered")?,
-            retry_in: seconds(row, "retry_in")?,
-            approval: approval(row)?,
-        })
-    }
-}
-
-fn length(row: &Row) -> Result<usize, RowError> {
-    let length: i32 = row.try_get("answer_length")?;
-    Ok(usize::try_from(length).unwrap_or_default())
-}
-
-fn approval(row: &Row) -> Result<Option<ApprovalStatus>, RowError> {
-    let Some(state) = row.try_get::<_, Option<ApprovalState>>("approval_state")? else {
-        return Ok(None);
-    };
-    let has_lapsed: Option<bool> = row.try_get("approval_lapsed")?;
-    Ok(Some(match (state, seconds(row, "approval_expires_in")?) {
-        (ApprovalState::Approved, _) if has_lapsed == Some(true) => ApprovalStatus::Lapsed,
-        (ApprovalState::Approved, _) => ApprovalStatus::Approved,
-        (ApprovalState::Withdrawn, _) => ApprovalStatus::Withdrawn,
-        (ApprovalState::Denied, _) => ApprovalStatus::Denied,
-        (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
-        (ApprovalState::Pending, None) | (ApprovalState::Expired, _) => ApprovalStatus::Expired,
-    }))
-}
-
-/// A column of seconds; `None` if it is null, or its time has passed.
-fn seconds(row: &Row, column: &str) -> Result<Option<Duration>, RowError> {
-    let seconds: Option<f64> = row.try_get(column)?;
-    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
 }
