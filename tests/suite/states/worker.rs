@@ -271,7 +271,12 @@ impl Worker {
         then: Then,
     ) -> Written {
         let turn = run.turn(token);
-        let step = Step { turn, action, then };
+        let step = Step {
+            turn,
+            action,
+            sealed: None,
+            then,
+        };
         let written = write::write(&self.0, &[&step], LEASE).await.unwrap()[0];
         Written {
             is_held: written != Outcome::NotOurs,
@@ -286,7 +291,7 @@ impl Worker {
             attempt,
             end: said.attempt_end(),
             status: None,
-            sealed: None,
+            body: None,
         };
         let (change, then) = match said {
             Account::Done => {

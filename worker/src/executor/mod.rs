@@ -62,7 +62,7 @@ use self::{
     evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
-    record::{ActionRecord, Change, End, Hindrance, Outcome, Step, TakenRun, Then, Turn, Written},
+    record::{Change, End, Failure, Hindrance, Outcome, Step, TakenRun, Then, Turn, Written},
     run_in_progress::RunInProgress,
     steps::Steps,
     store::load::Loaded,
@@ -231,7 +231,10 @@ impl Executor {
         };
         match outcome {
             Ok(outcome) => Ok(outcome),
-            Err(Hindrance::Lasting(reason)) => Ok(Outcome::failed(run.key(&next), reason, None)),
+            Err(Hindrance::Lasting(reason)) => {
+                let failure = Failure::unsent(reason, false);
+                Ok(Outcome::failed(run.key(&next), failure))
+            }
             Err(Hindrance::Local(reason)) => Ok(Outcome::Leave(None, left_for(&reason))),
             Err(Hindrance::Database(error)) => Err(error),
         }
@@ -247,8 +250,7 @@ impl Executor {
         let values = self.values(run, &next.action.references).await?;
         let (condition, context) = (condition.clone(), values.context.clone());
         let branch: Branch = evaluate(move || condition.holds(&context)).await?.into();
-        let (change, record) = (Change::Chose(branch), ActionRecord::done(Some(branch)));
-        Ok(Outcome::GoOn(run.key(next), change, record))
+        Ok(Outcome::GoOn(run.key(next), Change::Chose(branch)))
     }
 
     /// Writes what a stage came to, and says what that changes for others: the only place that
@@ -258,25 +260,29 @@ impl Executor {
         run: &mut RunInProgress<'_>,
         outcome: Outcome,
     ) -> Result<bool, DatabaseError> {
-        let (action, then, record) = match outcome {
-            Outcome::GoOn(key, change, record) => {
-                let then = match run.next(Some((&key.id, &record))) {
-                    Ok(_) => Then::Continue,
-                    Err(end) => Then::End(end),
-                };
-                let record = (key.id.clone(), record);
-                (Some((key, change)), then, Some(record))
-            }
-            Outcome::Fail {
-                change,
-                why,
-                record,
-            } => (change, run.after_failure(why), Some(record)),
-            Outcome::Leave(change, then) => (change, then, None),
+        let (mut action, then) = match outcome {
+            Outcome::GoOn(key, change) => (Some((key, change)), None),
+            Outcome::Fail(action, why) => (action, Some(run.after_failure(why))),
+            Outcome::Leave(action, then) => (action, Some(then)),
         };
+        let mut sealed = None;
+        if let Some((key, change)) = &mut action
+            && let Some(Some(body)) = change.body()
+        {
+            sealed = self.seal_answer(run, &key.id, body);
+        }
+        let record = action
+            .as_mut()
+            .map(|(key, change)| (key.id.clone(), change.record()));
+        let behind = record.as_ref().map(|(id, record)| (&**id, record));
+        let then = then.unwrap_or_else(|| match run.next(behind) {
+            Ok(_) => Then::Continue,
+            Err(end) => Then::End(end),
+        });
         let step = Arc::new(Step {
             turn: run.turn,
             action,
+            sealed,
             then,
         });
         if !step.goes_on() {
@@ -357,7 +363,7 @@ fn wait(run: &RunInProgress<'_>, next: &Next<'_>, time: Duration) -> Outcome {
     };
     let key = run.key(next);
     match time_left {
-        None => Outcome::GoOn(key, Change::Waited, ActionRecord::done(None)),
+        None => Outcome::GoOn(key, Change::Waited),
         Some(time) => {
             let change = Some((key, Change::Waiting(time)));
             Outcome::Leave(change, Then::Release(time, None))

@@ -251,6 +251,8 @@ impl Beginning {
 pub struct Step {
     pub turn: Turn,
     pub action: Option<(ActionKey, Change)>,
+    /// What the action was answered, if that is kept.
+    pub sealed: Option<Vec<u8>>,
     pub then: Then,
 }
 
@@ -275,6 +277,7 @@ impl Step {
         Self {
             turn,
             action: None,
+            sealed: None,
             then,
         }
     }
@@ -294,7 +297,7 @@ pub enum Change {
     /// An agent is done; its last message is kept as its answer.
     Concluded {
         status: u16,
-        sealed: Option<Vec<u8>>,
+        body: Option<Vec<u8>>,
     },
     /// A person must approve it.
     AwaitsApproval(Decided),
@@ -314,6 +317,50 @@ pub enum Change {
     Denied(Failure, Decided),
 }
 
+impl Change {
+    /// The answer that it keeps.
+    pub fn body(&mut self) -> Option<&mut Option<Vec<u8>>> {
+        match self {
+            Self::Concluded { body, .. } => Some(body),
+            Self::Answered { answer, .. } => Some(&mut answer.body),
+            Self::Failed(failure) => failure.answer.as_mut().map(|answer| &mut answer.body),
+            _ => None,
+        }
+    }
+
+    /// The record of its action, whose worker goes on behind it. It takes the answer.
+    pub fn record(&mut self) -> ActionRecord {
+        let answer = self.body().and_then(Option::take);
+        let record = match self {
+            Self::Chose(branch) => ActionRecord::done(Some(*branch)),
+            Self::Waited => ActionRecord::done(None),
+            Self::Concluded { status, .. } => ActionRecord {
+                status: Some(*status),
+                ..ActionRecord::done(None)
+            },
+            Self::Answered { answer, branch } => ActionRecord {
+                status: answer.status,
+                ..ActionRecord::done(*branch)
+            },
+            Self::Failed(failure) => ActionRecord {
+                is_done: failure.is_told,
+                status: failure.answer.as_ref().and_then(|answer| answer.status),
+                // An answer is an answer: the model is told what it says.
+                refused: (failure.is_told && answer.is_none()).then(|| failure.reason.clone()),
+                ..ActionRecord::default()
+            },
+            Self::Denied(failure, _) if failure.is_told => ActionRecord {
+                is_done: true,
+                state: Some(ActionState::Denied),
+                refused: Some(failure.reason.clone()),
+                ..ActionRecord::default()
+            },
+            _ => ActionRecord::default(),
+        };
+        ActionRecord { answer, ..record }
+    }
+}
+
 /// What came of an attempt.
 #[derive(Debug, Clone)]
 pub struct Answer {
@@ -322,7 +369,7 @@ pub struct Answer {
     pub end: AttemptEnd,
     pub status: Option<u16>,
     /// Its body, if it is kept.
-    pub sealed: Option<Vec<u8>>,
+    pub body: Option<Vec<u8>>,
 }
 
 /// Why an action failed or was denied.
@@ -333,6 +380,17 @@ pub struct Failure {
     pub answer: Option<Answer>,
     /// The agent that called it is told, and the run goes on.
     pub is_told: bool,
+}
+
+impl Failure {
+    /// A failure before anything was sent.
+    pub fn unsent(reason: String, is_told: bool) -> Self {
+        Self {
+            reason,
+            answer: None,
+            is_told,
+        }
+    }
 }
 
 /// What is known at the end of an attempt.
@@ -395,15 +453,10 @@ impl Then {
 /// run.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The run goes on behind this record of the action, and ends if that was the last one.
-    GoOn(ActionKey, Change, ActionRecord),
-    /// The run fails for this reason: what follows a failure comes next, once. `record` is of the
-    /// action then.
-    Fail {
-        change: Option<(ActionKey, Change)>,
-        why: String,
-        record: (String, ActionRecord),
-    },
+    /// The run goes on behind the action, and ends if that was the last one.
+    GoOn(ActionKey, Change),
+    /// The run fails for this reason: what follows a failure comes next, once.
+    Fail(Option<(ActionKey, Change)>, String),
     /// This worker lets go of the run, or ends it.
     Leave(Option<(ActionKey, Change)>, Then),
 }
@@ -414,25 +467,13 @@ impl Outcome {
         Self::Leave(None, Then::let_go())
     }
 
-    /// An action has failed, with this answer if there was one, and the run with it.
-    pub fn failed(key: ActionKey, reason: String, answer: Option<(Answer, Vec<u8>)>) -> Self {
-        let (answer, body) = answer.unzip();
-        let record = ActionRecord {
-            status: answer.as_ref().and_then(|answer| answer.status),
-            answer: body,
-            ..ActionRecord::default()
-        };
-        let (id, why) = (key.id.clone(), format!("{}: {reason}", key.id));
-        let failure = Failure {
-            reason,
-            answer,
-            is_told: false,
-        };
-        Self::Fail {
-            change: Some((key, Change::Failed(failure))),
-            why,
-            record: (id, record),
+    /// An action has failed, and the run with it, unless an agent is told.
+    pub fn failed(key: ActionKey, failure: Failure) -> Self {
+        if failure.is_told {
+            return Self::GoOn(key, Change::Failed(failure));
         }
+        let why = format!("{}: {}", key.id, failure.reason);
+        Self::Fail(Some((key, Change::Failed(failure))), why)
     }
 }
 

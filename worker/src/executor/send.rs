@@ -20,10 +20,9 @@ use super::{
     Executor, MARGIN,
     approvals::{Permission, permission},
     plan::Next,
-    prepare::{Prepared, prepare},
+    prepare::{Prepared, Sending},
     record::{
-        Account, ActionRecord, Beginning, Change, Circumstances, Decided, Hindrance, Outcome,
-        Retries, Then,
+        Account, Beginning, Change, Circumstances, Decided, Hindrance, Outcome, Retries, Then,
     },
     run_in_progress::RunInProgress,
     store,
@@ -58,15 +57,6 @@ pub(super) struct Exchange {
     pub(super) retries: Retries,
 }
 
-/// An action that sends a request, while it is in hand.
-pub(super) struct Sending<'s> {
-    pub(super) executor: &'s Executor,
-    pub(super) run: &'s RunInProgress<'s>,
-    pub(super) next: &'s Next<'s>,
-    pub(super) outgoing: &'s Arc<dyn Outgoing>,
-    pub(super) record: &'s ActionRecord,
-}
-
 impl Executor {
     /// What comes of an action that sends a request.
     pub(super) async fn send(
@@ -90,12 +80,8 @@ impl Sending<'_> {
     async fn stages(&self) -> Result<Outcome, Hindrance> {
         // It failed, which was answered only after another worker had taken the run.
         if let Some(reason) = &self.record.failed {
-            let id = self.next.action.id.clone();
-            return Ok(Outcome::Fail {
-                change: None,
-                why: format!("{id}: {reason}"),
-                record: (id, self.record.clone()),
-            });
+            let why = format!("{}: {reason}", self.next.action.id);
+            return Ok(Outcome::Fail(None, why));
         }
 
         // What holds now. What is to be sent from a held workspace waits until it is released.
@@ -170,25 +156,6 @@ impl Sending<'_> {
         let database = &self.executor.database;
         let ask = || store::load::circumstances(database, workspace, owner, account);
         self.executor.persist(ask).await
-    }
-
-    /// What would be sent, and what the policy says of it.
-    async fn prepare(&self, circumstances: Circumstances) -> Result<Prepared, Hindrance> {
-        let (executor, run, next) = (self.executor, self.run, self.next);
-        let (workspace, version) = (run.turn.workspace, circumstances.policy_version);
-        let policy = || executor.parsed.policy(workspace, version);
-        let policy = executor.persist(policy).await??;
-        let (outgoing, record) = (self.outgoing, self.record);
-        prepare(
-            executor,
-            run,
-            next,
-            outgoing,
-            record,
-            circumstances,
-            &policy,
-        )
-        .await
     }
 
     /// Begins an attempt; or says how the run is let go of, because it may not begin now.

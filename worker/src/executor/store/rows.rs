@@ -230,7 +230,10 @@ impl<'s> ActionRow<'s> {
 
     fn of(step: &'s Step) -> Option<Self> {
         let (key, change) = step.action.as_ref()?;
-        let row = Self::new(step.turn, key);
+        let row = Self {
+            answer_sealed: step.sealed.as_deref(),
+            ..Self::new(step.turn, key)
+        };
         Some(match change {
             Change::Opened => row.state(ActionState::Running),
             Change::Chose(branch) => Self {
@@ -242,9 +245,8 @@ impl<'s> ActionRow<'s> {
                 ..row.state(ActionState::Waiting)
             },
             Change::Waited => row.state(ActionState::Succeeded),
-            Change::Concluded { status, sealed } => Self {
+            Change::Concluded { status, .. } => Self {
                 response_status: Some(i32::from(*status)),
-                answer_sealed: sealed.as_deref(),
                 ..row.state(ActionState::Succeeded)
             },
             Change::AwaitsApproval(decided) => {
@@ -278,12 +280,11 @@ impl<'s> ActionRow<'s> {
         }
     }
 
-    fn with(self, answer: &'s Answer) -> Self {
+    fn with(self, answer: &Answer) -> Self {
         Self {
             attempt: Some(answer.attempt),
             settled: Some(answer.end.settled()),
             response_status: answer.status.map(i32::from),
-            answer_sealed: answer.sealed.as_deref(),
             ..self
         }
     }
