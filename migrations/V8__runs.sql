@@ -508,24 +508,24 @@ COMMENT ON VIEW runs_in_demand IS
 
 -- What workers write about runs: each row says what its statement reads.
 
-CREATE TYPE run_step AS (
+CREATE TYPE run_change AS (
     workspace_id uuid, run_id uuid, turn bigint, action_id text, approval_id uuid, account_id uuid,
     seconds double precision, state text, reason text
 );
-COMMENT ON TYPE run_step IS 'What becomes of a run, or of a question about one of its actions';
+COMMENT ON TYPE run_change IS 'What becomes of a run, or of a question about one of its actions';
 
-CREATE TYPE action_step AS (
+CREATE TYPE action_change AS (
     workspace_id uuid, run_id uuid, turn bigint, action_id text, kind text, part_of text,
     untrusted text[], steered_by text[], begun integer, answered integer, attempt integer,
     settled integer, state text, branch text, error text, is_told boolean, answer_sealed bytea,
     response_status integer, retry_in double precision, decision text, decision_rule integer,
     policy_version integer, request text, account_id uuid, was_asked boolean
 );
-COMMENT ON TYPE action_step IS 'What has happened to an action, or the beginning of an attempt';
+COMMENT ON TYPE action_change IS 'What has happened to an action, or the beginning of an attempt';
 
 -- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
 
-CREATE FUNCTION end_runs(ends run_step[]) RETURNS void
+CREATE FUNCTION end_runs(ends run_change[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     WITH finished AS (

@@ -73,7 +73,7 @@ async fn waiting_runs_cost_nothing() {
     world.change(crowd).await;
     let behind = "'00000000-0000-0000-0000-000000000000'";
     let lane = format!("ARRAY[md5('1')::uuid], ARRAY[{behind}::uuid]");
-    let taken = "ARRAY[jsonb_populate_record(NULL::run_step, jsonb_build_object(
+    let taken = "ARRAY[jsonb_populate_record(NULL::run_change, jsonb_build_object(
         'workspace_id', md5('7')::uuid, 'run_id', md5('7')::uuid, 'turn', 1, 'seconds', 1))]";
     let cases = [
         ("runs_by_time", "1000, false".to_owned(), 1),

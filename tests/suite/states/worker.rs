@@ -8,11 +8,11 @@ use letterbox_database::{Database, DatabaseError, Role, Transaction, Work};
 use letterbox_operator::{CancelOutcome, Operator};
 use letterbox_tests::{DEFINITION, World};
 use letterbox_worker::executor::{
-    record::{
-        ActionKey, ActionRecord, Answer, AttemptEnd, Beginning, Change, End, Failure, RunFacts,
-        Step, TakenRun, Then, Turn, Written as Outcome,
-    },
+    record::{ActionRecord, RunFacts, TakenRun, Turn},
     store::{begin, load, write},
+    transition::{
+        self, ActionKey, Answer, AttemptEnd, Beginning, Change, End, Failure, Then, Transition,
+    },
     turns::{fairness::Lane, store as turns},
 };
 use letterbox_workflow::{Decision, Ruling, Taint};
@@ -148,8 +148,8 @@ impl Run {
         retried.unwrap()[0].outcome.unwrap().as_str()
     }
 
-    pub fn decided(&self, by: &Decided) -> letterbox_worker::executor::record::Decided {
-        letterbox_worker::executor::record::Decided {
+    pub fn decided(&self, by: &Decided) -> transition::Decided {
+        transition::Decided {
             ruling: Ruling {
                 decision: by.decision,
                 rule: None,
@@ -271,7 +271,7 @@ impl Worker {
         then: Then,
     ) -> Written {
         let turn = run.turn(token);
-        let step = Step {
+        let step = Transition {
             turn,
             action,
             sealed: None,
@@ -279,8 +279,8 @@ impl Worker {
         };
         let written = write::write(&self.0, &[&step], LEASE).await.unwrap()[0];
         Written {
-            is_held: written != Outcome::NotOurs,
-            is_cancelled: written == Outcome::Cancelled,
+            is_held: written != transition::Written::NotOurs,
+            is_cancelled: written == transition::Written::Cancelled,
             is_counted: false,
         }
     }

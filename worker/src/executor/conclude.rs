@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{
     answers,
     prepare::Sending,
-    record::{Answer, AttemptEnd, Change, Decided, End, Failure, Outcome, Then},
     send::{Exchange, UNAUTHORIZED, max_attempts},
+    transition::{Answer, AttemptEnd, Change, Decided, End, Failure, Outcome, Then},
     verdict::{Verdict, judge, pause_between},
 };
 use crate::metrics;

@@ -13,8 +13,9 @@ use serde_json::json;
 use super::{
     Executor,
     plan::Next,
-    record::{ActionRecord, Change, Failure, Hindrance, Outcome},
+    record::{ActionRecord, Hindrance},
     run_in_progress::RunInProgress,
+    transition::{Change, Failure, Outcome},
 };
 
 /// How long an agent may take, with all waiting for people.

@@ -16,6 +16,7 @@
 
 mod answers;
 pub mod approvals;
+mod batches;
 mod budget;
 mod columns;
 mod conclude;
@@ -29,8 +30,8 @@ mod prepare;
 pub mod record;
 mod run_in_progress;
 mod send;
-mod steps;
 pub mod store;
+pub mod transition;
 pub mod turns;
 mod verdict;
 
@@ -51,21 +52,22 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{
     Condition,
-    actions::{Branch, Step as Kind},
+    actions::{Branch, Step},
 };
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::turns::{Hand, Limits, Turns};
 use self::{
+    batches::Batches,
     budget::Budget,
     evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
-    record::{Change, End, Failure, Hindrance, Outcome, Step, TakenRun, Then, Turn, Written},
+    record::{Hindrance, TakenRun, Turn},
     run_in_progress::RunInProgress,
-    steps::Steps,
     store::load::Loaded,
+    transition::{Change, End, Failure, Outcome, Then, Transition, Written},
     turns::Place,
 };
 use crate::{
@@ -125,7 +127,7 @@ pub(crate) struct Executor {
     egress: Egress,
     timeouts: Timeouts,
     parsed: Parsed,
-    steps: Steps,
+    batches: Batches,
     stored_bytes: StoredBytes,
     /// What the answers that templates name may take.
     budget: Budget,
@@ -154,7 +156,7 @@ impl Executor {
                 .time_to_live(TELL_EVERY)
                 .build(),
             parsed: Parsed::new(database.clone()),
-            steps: Steps::start(&database, timeouts.lease, writing),
+            batches: Batches::start(&database, timeouts.lease, writing),
             database,
             keys,
             egress,
@@ -224,10 +226,10 @@ impl Executor {
             Err(end) => return Ok(Outcome::Leave(None, Then::End(end))),
         };
         let outcome = match &next.action.step {
-            Kind::Choose(condition) => self.choose(condition, run, &next).await,
-            Kind::Send(outgoing) => self.send(run, &next, outgoing).await,
-            Kind::Delegate(agent) => self.delegate(run, &next, agent).await,
-            Kind::Wait(time) => Ok(wait(run, &next, *time)),
+            Step::Choose(condition) => self.choose(condition, run, &next).await,
+            Step::Send(outgoing) => self.send(run, &next, outgoing).await,
+            Step::Delegate(agent) => self.delegate(run, &next, agent).await,
+            Step::Wait(time) => Ok(wait(run, &next, *time)),
         };
         match outcome {
             Ok(outcome) => Ok(outcome),
@@ -279,27 +281,27 @@ impl Executor {
             Ok(_) => Then::Continue,
             Err(end) => Then::End(end),
         });
-        let step = Arc::new(Step {
+        let transition = Arc::new(Transition {
             turn: run.turn,
             action,
             sealed,
             then,
         });
-        if !step.goes_on() {
+        if !transition.goes_on() {
             // From here on another run may call its account: this one asks nothing any more.
             run.place.calls_no_more();
         }
-        let written = self.write(&step).await?;
-        if matches!(&step.then, Then::Release(after, _) if after.is_zero()) {
+        let written = self.write(&transition).await?;
+        if matches!(&transition.then, Then::Release(after, _) if after.is_zero()) {
             run.place.look_again();
         }
-        if !step.goes_on() || written != Written::Recorded {
+        if !transition.goes_on() || written != Written::Recorded {
             return Ok(false);
         }
         if let Some((action, record)) = record {
             run.note(action, record);
         }
-        if let Then::BeginFailing(why) = &step.then {
+        if let Then::BeginFailing(why) = &transition.then {
             run.begin_failing(why.clone());
         }
         Ok(true)
@@ -311,15 +313,15 @@ impl Executor {
 
     /// Writes what becomes of a run that is not in hand.
     async fn write_of_run(&self, turn: Turn, then: Then) -> Result<(), DatabaseError> {
-        let step = Arc::new(Step::of_run(turn, then));
-        self.write(&step).await.map(drop)
+        let transition = Arc::new(Transition::of_run(turn, then));
+        self.write(&transition).await.map(drop)
     }
 
-    /// Writes a step, and tries again for as long as the database is unavailable.
-    async fn write(&self, step: &Arc<Step>) -> Result<Written, DatabaseError> {
+    /// Writes a transition, and tries again for as long as the database is unavailable.
+    async fn write(&self, transition: &Arc<Transition>) -> Result<Written, DatabaseError> {
         let (mut pauses, mut has_failed) = (outcome::pauses(), false);
         let written = loop {
-            match self.steps.write(step, has_failed).await {
+            match self.batches.transitions.ask(transition, has_failed).await {
                 Err(error) if error.fault == Fault::Transient => {
                     tracing::warn!(%error, "a step is not recorded yet");
                     has_failed = true;
@@ -329,7 +331,7 @@ impl Executor {
             let pause = pauses.next().unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
             tokio::time::sleep(pause).await;
         };
-        count_end(written, &step.then);
+        count_end(written, &transition.then);
         Ok(written)
     }
 

@@ -15,8 +15,9 @@ use super::{
     Executor,
     evaluate::evaluate,
     plan::Next,
-    record::{Account, ActionRecord, Circumstances, Decided, Hindrance},
+    record::{Account, ActionRecord, Circumstances, Hindrance},
     run_in_progress::RunInProgress,
+    transition::Decided,
 };
 
 /// An action that sends a request, while it is in hand.

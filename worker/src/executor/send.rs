@@ -21,11 +21,10 @@ use super::{
     approvals::{Permission, permission},
     plan::Next,
     prepare::{Prepared, Sending},
-    record::{
-        Account, Beginning, Change, Circumstances, Decided, Hindrance, Outcome, Retries, Then,
-    },
+    record::{Account, Circumstances, Hindrance, Retries},
     run_in_progress::RunInProgress,
     store,
+    transition::{Beginning, Change, Decided, Outcome, Then},
 };
 use crate::{
     egress::{Credential, EgressError, HttpResponse},
@@ -184,7 +183,14 @@ impl Sending<'_> {
         let begin = || async {
             let asked = Instant::now();
             let again = has_failed.swap(true, Ordering::Relaxed);
-            Ok((asked, self.executor.steps.begin(&beginning, again).await?))
+            Ok((
+                asked,
+                self.executor
+                    .batches
+                    .beginnings
+                    .ask(&beginning, again)
+                    .await?,
+            ))
         };
         let (asked, begun) = self.executor.persist(begin).await?;
         self.count_request(&beginning.decided);

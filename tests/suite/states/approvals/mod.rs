@@ -18,7 +18,7 @@ use self::model::{Model, PEOPLE, Policy, Question, ROLES, Rows, Seen, Step, Told
 use super::worker::{Account, Decided, LEASE, Run, Worker};
 use letterbox_worker::executor::{
     approvals::ApprovalStatus,
-    record::{Change, End, Then},
+    transition::{Change, End, Then},
 };
 use letterbox_workflow::Decision;
 

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use self::events::Event;
 use self::model::{Action, Active, Model, Need, Rows, Seen, Told};
 use super::worker::{Decided, Run, Taken, Worker};
-use letterbox_worker::executor::record::End;
+use letterbox_worker::executor::transition::End;
 use letterbox_workflow::Decision;
 
 /// The same on a database.

@@ -13,12 +13,12 @@ use super::{
     rows::{ActionRow, RunRow},
     unless_empty,
 };
-use crate::executor::{MIN_LEASE, record::Beginning};
+use crate::executor::{MIN_LEASE, transition::Beginning};
 
 statements! {
     /// Locks actions that people were asked about.
     fn lock_asked(actions: &[RunRow<'_>]) = "
-SELECT FROM unnest($1::run_step[]) AS i
+SELECT FROM unnest($1::run_change[]) AS i
 JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.action_id = i.action_id
 ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
@@ -30,7 +30,7 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
         attempts: &[ActionRow<'_>], lease_seconds: f64, least_seconds: f64,
     ) -> Vec<Begun> = "
 WITH may AS (
-    SELECT i.* FROM unnest($1::action_step[]) AS i
+    SELECT i.* FROM unnest($1::action_change[]) AS i
     JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.state = 'taken' AND a.turn = i.turn AND NOT a.is_cancelled
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id

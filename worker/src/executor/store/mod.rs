@@ -19,7 +19,7 @@ statements! {
     /// Locks runs for their turns: those that last, and whether the run is to be cancelled.
     fn hold_runs(turns: &[RunRow<'_>]) -> Vec<Held> = "
 SELECT a.workspace_id, a.run_id, a.is_cancelled
-FROM unnest($1::run_step[]) AS i
+FROM unnest($1::run_change[]) AS i
 JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.state = 'taken' AND a.turn = i.turn
 ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
@@ -58,6 +58,7 @@ async fn unless_empty<'r, T, A: Default, F: Future<Output = Result<A, DatabaseEr
 ) -> Result<A, DatabaseError> {
     match rows {
         [] => Ok(A::default()),
-        rows => ask(rows).await,
+        // Boxed, because of the many that are asked together few have rows.
+        rows => Box::pin(ask(rows)).await,
     }
 }

@@ -1,5 +1,5 @@
-//! What statements are told about runs and their actions, as rows of the types `run_step` and
-//! `action_step`: what a row says follows from what has happened.
+//! What statements are told about runs and their actions, as rows of the types `run_change` and
+//! `action_change`: what a row says follows from what has happened.
 
 use std::time::Duration;
 
@@ -11,13 +11,14 @@ use letterbox_database::replace_nul;
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use postgres_types::ToSql;
 
-use crate::executor::record::{
-    ActionKey, Answer, Beginning, Change, Decided, End, Failure, Step, Then, Turn,
+use crate::executor::{
+    record::Turn,
+    transition::{ActionKey, Answer, Beginning, Change, Decided, End, Failure, Then, Transition},
 };
 
 /// What becomes of a run. Each statement reads some of it.
 #[derive(Debug, Clone, ToSql)]
-#[postgres(name = "run_step")]
+#[postgres(name = "run_change")]
 pub(super) struct RunRow<'s> {
     workspace_id: WorkspaceId,
     run_id: RunId,
@@ -55,53 +56,53 @@ impl<'s> RunRow<'s> {
     }
 
     /// A run whose worker goes on with it.
-    pub(super) fn kept(step: &'s Step) -> Option<Self> {
-        step.goes_on().then(|| Self::of_turn(step.turn))
+    pub(super) fn kept(transition: &'s Transition) -> Option<Self> {
+        transition.goes_on().then(|| Self::of_turn(transition.turn))
     }
 
     /// An action that a person is asked about, and how long that person may take.
-    pub(super) fn asked(step: &'s Step) -> Option<Self> {
-        match (&step.action, &step.then) {
+    pub(super) fn asked(transition: &'s Transition) -> Option<Self> {
+        match (&transition.action, &transition.then) {
             (Some((key, Change::AwaitsApproval(_))), Then::AwaitApproval(limit)) => Some(Self {
                 approval_id: Some(ApprovalId::generate()),
                 seconds: Some(limit.as_secs_f64()),
-                ..Self::of_action(step.turn, key)
+                ..Self::of_action(transition.turn, key)
             }),
             _ => None,
         }
     }
 
     /// An action that failed or was denied, after which its run goes on.
-    pub(super) fn closed(step: &'s Step) -> Option<Self> {
-        match &step.action {
-            Some((key, Change::Denied(..) | Change::Failed(_))) if step.goes_on() => {
-                Some(Self::of_action(step.turn, key))
+    pub(super) fn closed(transition: &'s Transition) -> Option<Self> {
+        match &transition.action {
+            Some((key, Change::Denied(..) | Change::Failed(_))) if transition.goes_on() => {
+                Some(Self::of_action(transition.turn, key))
             }
             _ => None,
         }
     }
 
     /// A run whose actions that follow a failure begin.
-    pub(super) fn failing(step: &'s Step) -> Option<Self> {
-        match &step.then {
+    pub(super) fn failing(transition: &'s Transition) -> Option<Self> {
+        match &transition.then {
             Then::BeginFailing(reason) => Some(Self {
                 reason: Some(replace_nul(reason)),
-                ..Self::of_turn(step.turn)
+                ..Self::of_turn(transition.turn)
             }),
             _ => None,
         }
     }
 
     /// A run that its worker lets go of.
-    pub(super) fn released(step: &'s Step) -> Option<Self> {
-        let (after, account_id) = match &step.then {
+    pub(super) fn released(transition: &'s Transition) -> Option<Self> {
+        let (after, account_id) = match &transition.then {
             Then::Release(after, account) => (*after, *account),
             Then::AwaitApproval(limit) => (*limit, None),
             _ => return None,
         };
         Some(Self {
             account_id,
-            ..Self::due_in(step.turn, after)
+            ..Self::due_in(transition.turn, after)
         })
     }
 
@@ -114,8 +115,8 @@ impl<'s> RunRow<'s> {
     }
 
     /// A run that ends.
-    pub(super) fn ended(step: &'s Step) -> Option<Self> {
-        let Then::End(end) = &step.then else {
+    pub(super) fn ended(transition: &'s Transition) -> Option<Self> {
+        let Then::End(end) = &transition.then else {
             return None;
         };
         let (state, reason) = match end {
@@ -126,7 +127,7 @@ impl<'s> RunRow<'s> {
         Some(Self {
             state: Some(state),
             reason: reason.map(|reason| replace_nul(reason)),
-            ..Self::of_turn(step.turn)
+            ..Self::of_turn(transition.turn)
         })
     }
 
@@ -143,7 +144,7 @@ impl<'s> RunRow<'s> {
 
 /// What is written about an action. Each statement reads some of it.
 #[derive(Debug, ToSql)]
-#[postgres(name = "action_step")]
+#[postgres(name = "action_change")]
 pub(super) struct ActionRow<'s> {
     workspace_id: WorkspaceId,
     run_id: RunId,
@@ -214,25 +215,25 @@ impl<'s> ActionRow<'s> {
         row.decided(&beginning.decided)
     }
 
-    /// What came of an attempt, if that is what a step says.
-    pub(super) fn answered(step: &'s Step) -> Option<Self> {
-        Self::of(step).filter(|row| row.attempt.is_some())
+    /// What came of an attempt, if that is what a transition says.
+    pub(super) fn answered(transition: &'s Transition) -> Option<Self> {
+        Self::of(transition).filter(|row| row.attempt.is_some())
     }
 
-    /// What has happened to an action otherwise, if that is what a step says.
-    pub(super) fn changed(step: &'s Step) -> Option<Self> {
-        Self::of(step).filter(|row| row.attempt.is_none())
+    /// What has happened to an action otherwise, if that is what a transition says.
+    pub(super) fn changed(transition: &'s Transition) -> Option<Self> {
+        Self::of(transition).filter(|row| row.attempt.is_none())
     }
 
     pub(super) fn run(&self) -> (WorkspaceId, RunId) {
         (self.workspace_id, self.run_id)
     }
 
-    fn of(step: &'s Step) -> Option<Self> {
-        let (key, change) = step.action.as_ref()?;
+    fn of(transition: &'s Transition) -> Option<Self> {
+        let (key, change) = transition.action.as_ref()?;
         let row = Self {
-            answer_sealed: step.sealed.as_deref(),
-            ..Self::new(step.turn, key)
+            answer_sealed: transition.sealed.as_deref(),
+            ..Self::new(transition.turn, key)
         };
         Some(match change {
             Change::Opened => row.state(ActionState::Running),

@@ -1,6 +1,6 @@
-//! Writing steps. What becomes of a run is written for the turn that still lasts; the answer to an
-//! attempt is written if that attempt is the latest and has none, whoever has the run now. So a
-//! step that is written again changes nothing, and a known answer is never thrown away.
+//! Writing transitions. What becomes of a run is written for the turn that still lasts; the answer
+//! to an attempt is written if that attempt is the latest and has none, whoever has the run now. So
+//! what is written again changes nothing, and a known answer is never thrown away.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,7 +16,7 @@ use super::{
     rows::{ActionRow, RunRow},
     unless_empty,
 };
-use crate::executor::record::{Step, Then, Written};
+use crate::executor::transition::{Then, Transition, Written};
 
 statements! {
     /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
@@ -41,7 +41,7 @@ UPDATE run_actions a SET
     retry_at = clock_timestamp() + i.retry_in * interval '1 second',
     attempts = a.attempts + 1, answered = i.attempt,
     unanswered = greatest(a.unanswered - i.settled, 0)
-FROM unnest($1::action_step[]) AS i
+FROM unnest($1::action_change[]) AS i
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = i.action_id
   AND a.begun = i.attempt AND a.answered < i.attempt
 RETURNING a.workspace_id, a.run_id";
@@ -61,7 +61,7 @@ SELECT i.workspace_id, i.run_id, i.action_id,
        clock_timestamp() + i.retry_in * interval '1 second', i.decision, i.decision_rule,
        i.policy_version, i.request, i.begun, i.answered,
        CASE WHEN i.state IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
-FROM unnest($1::action_step[]) AS i
+FROM unnest($1::action_change[]) AS i
 JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
@@ -82,7 +82,7 @@ RETURNING a.workspace_id, a.run_id";
     fn ask_approvals(questions: &[RunRow<'_>]) = "
 WITH asked AS (
     SELECT i.workspace_id, i.run_id, i.action_id, i.approval_id, i.seconds, r.workflow_id
-    FROM unnest($1::run_step[]) AS i
+    FROM unnest($1::run_change[]) AS i
     JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
@@ -106,7 +106,7 @@ WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'wa
     /// on.
     fn close_questions(actions: &[RunRow<'_>]) = "
 WITH denied AS (
-    SELECT i.* FROM unnest($1::run_step[]) AS i
+    SELECT i.* FROM unnest($1::run_change[]) AS i
     JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
 ), closed AS (
@@ -120,7 +120,7 @@ WHERE r.workspace_id = d.workspace_id AND r.run_id = d.run_id AND r.state = 'wai
     /// Notes why runs fail whose actions that follow a failure begin.
     fn note_failing(runs: &[RunRow<'_>]) = "
 UPDATE runs r SET failing = i.reason
-FROM unnest($1::run_step[]) AS i
+FROM unnest($1::run_change[]) AS i
 JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
 WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
@@ -130,7 +130,7 @@ WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
     fn keep_turns(runs: &[RunRow<'_>], lease_seconds: f64) = "
 UPDATE active_runs a SET idle_turns = 0,
     due_at = greatest(a.due_at, clock_timestamp() + $2::float8 * interval '1 second')
-FROM unnest($1::run_step[]) AS i
+FROM unnest($1::run_change[]) AS i
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
   AND a.state = 'taken' AND a.turn = i.turn
   AND (a.idle_turns > 1 OR a.due_at < clock_timestamp() + $2::float8 * interval '0.5 second')";
@@ -141,7 +141,7 @@ UPDATE active_runs a SET idle_turns = 0,
     state = CASE WHEN i.seconds > 0 THEN 'scheduled' ELSE 'ready' END,
     due_at = clock_timestamp() + i.seconds * interval '1 second',
     account_id = coalesce(i.account_id, a.account_id)
-FROM unnest($1::run_step[]) AS i
+FROM unnest($1::run_change[]) AS i
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
   AND a.state = 'taken' AND a.turn = i.turn";
 
@@ -151,7 +151,7 @@ WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     fn wake_answered(actions: &[RunRow<'_>]) = "
 WITH withdrawn AS (
     UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
-    FROM unnest($1::run_step[]) AS i
+    FROM unnest($1::run_change[]) AS i
     JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.action_id = i.action_id AND a.state <> 'waiting_approval'
     WHERE p.workspace_id = i.workspace_id AND p.run_id = i.run_id AND p.action_id = i.action_id
@@ -163,7 +163,7 @@ WITH withdrawn AS (
       AND r.state = 'waiting_approval'
 )
 UPDATE active_runs r SET state = 'ready', due_at = clock_timestamp()
-FROM unnest($1::run_step[]) AS i
+FROM unnest($1::run_change[]) AS i
 JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.action_id = i.action_id
 LEFT JOIN approvals p ON p.workspace_id = i.workspace_id AND p.run_id = i.run_id
@@ -172,69 +172,83 @@ WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id AND r.state = 'sch
   AND (a.state <> 'waiting_approval' OR p.state <> 'pending')";
 
     /// Ends runs.
-    fn end_runs(runs: &[RunRow<'_>]) = "SELECT end_runs($1::run_step[])";
+    fn end_runs(runs: &[RunRow<'_>]) = "SELECT end_runs($1::run_change[])";
 }
 
-/// Writes steps, of each run at most one. Returns what came of each, in their order. Doing it again
-/// changes nothing.
+/// Writes transitions, of each run at most one. Returns what came of each, in their order. Doing it
+/// again changes nothing.
 ///
 /// # Errors
 /// When the database does not answer: whether they are written is then unknown. Permanent when it
 /// refuses one of them.
 pub async fn write(
     database: &Database,
-    steps: &[&Step],
+    transitions: &[&Transition],
     lease: Duration,
 ) -> Result<Vec<Written>, DatabaseError> {
     let name = "write_steps";
-    let write = WriteSteps { steps, lease };
+    let write = WriteTransitions { transitions, lease };
     let written = database.transaction(name, &write).await?;
     written.ok_or_else(|| DatabaseError::rolled_back(name))
 }
 
-struct WriteSteps<'s> {
-    steps: &'s [&'s Step],
+/// What is found out about runs while transitions are written.
+struct Found {
+    /// Those whose turns last, and whether they are to be cancelled.
+    held: HashMap<Key, bool>,
+    /// Those whose answers count.
+    counted: HashSet<Key>,
+    /// Those of which an attempt was answered since their turn looked.
+    outdated: HashSet<Key>,
+}
+
+struct WriteTransitions<'s> {
+    transitions: &'s [&'s Transition],
     lease: Duration,
 }
 
-impl Work for WriteSteps<'_> {
+impl Work for WriteTransitions<'_> {
     type Output = Vec<Written>;
 
     async fn run(
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        let (held, counted, outdated) = self.write(transaction).await?;
-        let written = self.steps.iter().map(|step| {
-            let key = step.turn.key();
+        let Found {
+            held,
+            counted,
+            outdated,
+        } = self.write(transaction).await?;
+        let written = self.transitions.iter().map(|one| {
+            let key = one.turn.key();
             match held.get(&key) {
                 None => Written::NotOurs,
                 // An answer came meanwhile: the next turn sees it.
                 Some(_) if outdated.contains(&key) => Written::NotOurs,
-                // What is over stays so; otherwise this was its last step.
-                Some(true) if !matches!(step.then, Then::End(_)) => Written::Cancelled,
+                // What is over stays so; otherwise this was its last transition.
+                Some(true) if !matches!(one.then, Then::End(_)) => Written::Cancelled,
                 Some(_) => Written::Recorded,
             }
         });
         let written: Vec<Written> = written.collect();
 
         // What follows from that.
-        let late = self.rows(|step| {
-            let key = step.turn.key();
-            let (action, _) = step.action.as_ref()?;
+        let late = self.rows(|one| {
+            let key = one.turn.key();
+            let (action, _) = one.action.as_ref()?;
             let is_late = !held.contains_key(&key) && counted.contains(&key);
-            is_late.then(|| RunRow::of_action(step.turn, action))
+            is_late.then(|| RunRow::of_action(one.turn, action))
         });
-        let is_outdated = |step: &Step| outdated.contains(&step.turn.key());
-        let counts = |step: &&Step| step.is_changed() && !is_outdated(step);
-        let failing = self.rows(|step| Some(step).filter(counts).and_then(RunRow::failing));
+        let is_outdated = |one: &Transition| outdated.contains(&one.turn.key());
+        let counts = |one: &&Transition| one.is_changed() && !is_outdated(one);
+        let failing = self.rows(|one| Some(one).filter(counts).and_then(RunRow::failing));
         // The next turn sees the answer.
         let outdated =
-            self.rows(|step| is_outdated(step).then(|| RunRow::due_in(step.turn, Duration::ZERO)));
-        let mut ends = self.rows(|step| Some(step).filter(counts).and_then(RunRow::ended));
-        let cancelled = self.steps.iter().zip(&written);
+            self.rows(|one| is_outdated(one).then(|| RunRow::due_in(one.turn, Duration::ZERO)));
+        let mut ends = self.rows(|one| Some(one).filter(counts).and_then(RunRow::ended));
+        let cancelled = self.transitions.iter().zip(&written);
         let cancelled = cancelled.filter(|(_, written)| **written == Written::Cancelled);
-        ends.extend(cancelled.map(|(step, _)| RunRow::cancelled(step.turn)));
+        ends.extend(cancelled.map(|(one, _)| RunRow::cancelled(one.turn)));
         try_join!(
             biased;
             unless_empty(&late, |rows| wake_answered(transaction, rows)),
@@ -246,15 +260,10 @@ impl Work for WriteSteps<'_> {
     }
 }
 
-impl<'s> WriteSteps<'s> {
-    /// Writes what can be written before it is known what counts. Returns the runs whose turns
-    /// last, with whether they are to be cancelled; those whose answers count; and those of which
-    /// an attempt was answered since their turn looked.
-    async fn write(
-        &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<(HashMap<Key, bool>, HashSet<Key>, HashSet<Key>), DatabaseError> {
-        let turns = self.rows(|step| Some(RunRow::of_turn(step.turn)));
+impl<'s> WriteTransitions<'s> {
+    /// Writes what can be written before it is known what counts.
+    async fn write(&self, transaction: &Transaction<'_>) -> Result<Found, DatabaseError> {
+        let turns = self.rows(|one| Some(RunRow::of_turn(one.turn)));
         let (answers, changes) = (
             self.rows(ActionRow::answered),
             self.rows(ActionRow::changed),
@@ -262,9 +271,9 @@ impl<'s> WriteSteps<'s> {
         let (asked, closed) = (self.rows(RunRow::asked), self.rows(RunRow::closed));
         let (kept, released) = (self.rows(RunRow::kept), self.rows(RunRow::released));
         // By a change, which must be known to count first, runs end later.
-        let is_sure = |step: &&Step| !step.is_changed();
-        let failing = self.rows(|step| Some(step).filter(is_sure).and_then(RunRow::failing));
-        let ends = self.rows(|step| Some(step).filter(is_sure).and_then(RunRow::ended));
+        let is_sure = |one: &&Transition| !one.is_changed();
+        let failing = self.rows(|one| Some(one).filter(is_sure).and_then(RunRow::failing));
+        let ends = self.rows(|one| Some(one).filter(is_sure).and_then(RunRow::ended));
         let lease = self.lease.as_secs_f64();
         let (held, counted, recorded, ..) = try_join!(
             biased;
@@ -284,11 +293,15 @@ impl<'s> WriteSteps<'s> {
         let mut outdated: HashSet<Key> = changes.iter().map(ActionRow::run).collect();
         recorded.iter().for_each(|run| _ = outdated.remove(run));
         let held = held.into_iter().map(|one| (one.key, one.is_cancelled));
-        Ok((held.collect(), counted.into_iter().collect(), outdated))
+        Ok(Found {
+            held: held.collect(),
+            counted: counted.into_iter().collect(),
+            outdated,
+        })
     }
 
-    /// A row for each step that has one.
-    fn rows<T>(&self, row: impl Fn(&'s Step) -> Option<T>) -> Vec<T> {
-        self.steps.iter().copied().filter_map(row).collect()
+    /// A row for each transition that has one.
+    fn rows<T>(&self, row: impl Fn(&'s Transition) -> Option<T>) -> Vec<T> {
+        self.transitions.iter().copied().filter_map(row).collect()
     }
 }
