@@ -15,7 +15,7 @@ use super::{
     plan::Next,
     record::{ActionRecord, Hindrance},
     run_in_progress::RunInProgress,
-    transition::{Change, Failure, Outcome},
+    transition::{ActionKey, Change, Failure, Outcome},
 };
 
 /// How long an agent may take, with all waiting for people.
@@ -38,12 +38,7 @@ impl Executor {
             let reason = "it has taken more than 30 days".to_owned();
             return Err(reason.into());
         }
-        let part_id = |number: usize| format!("{id}/{number}");
-        let parts = (1..).map_while(|number| {
-            let part = run.records.get(&part_id(number));
-            part.filter(|part| part.is_done)
-        });
-        let over: Vec<_> = parts.map(ActionRecord::part_outcome).collect();
+        let over = parts_over(run, id);
         let number = over.len() + 1;
         let is_first = number == 1;
         let (kind, outgoing, taint, arguments) = match agent.next(&over) {
@@ -58,31 +53,15 @@ impl Executor {
                 Some(arguments),
             ),
             AgentPart::Tell(reason) => {
-                let part = Action {
-                    id: part_id(number),
-                    kind: TOOL_CALL,
-                    ..next.action.clone()
-                };
-                let refused = Next {
-                    action: &part,
-                    taint: next.taint.of_tool_call(),
-                    part_of: Some(id),
-                    arguments: None,
-                };
+                let refused = call_key(run, next, number);
                 let failure = Failure::unsent(reason, true);
-                return Ok(Outcome::failed(run.key(&refused), failure));
+                return Ok(Outcome::failed(refused, failure));
             }
-            AgentPart::Done(said) => {
-                // What its model said last is its answer.
-                let body = json!({ "content": said }).to_string().into_bytes();
-                let body = Some(body).filter(|_| run.release.uses_answer_of(id));
-                let change = Change::Concluded { status: 200, body };
-                return Ok(Outcome::GoOn(run.key(next), change));
-            }
+            AgentPart::Done(said) => return Ok(concluded(run, next, &said)),
             AgentPart::Fail(reason) => return Err(reason.into()),
         };
         let part = Action {
-            id: part_id(number),
+            id: part_id(id, number),
             kind,
             step: Step::Send(Arc::clone(&outgoing)),
             branches: Branches::default(),
@@ -97,6 +76,41 @@ impl Executor {
         };
         self.send(run, &next, &outgoing).await
     }
+}
+
+fn part_id(agent: &str, number: usize) -> String {
+    format!("{agent}/{number}")
+}
+
+/// How the parts of an agent ended that are over.
+fn parts_over<'r>(run: &'r RunInProgress<'_>, agent: &str) -> Vec<PartOutcome<'r>> {
+    let parts = (1..).map_while(|number| {
+        let part = run.records.get(&part_id(agent, number));
+        part.filter(|part| part.is_done)
+    });
+    parts.map(ActionRecord::part_outcome).collect()
+}
+
+/// A call that an agent's model may not make.
+fn call_key(run: &RunInProgress<'_>, agent: &Next<'_>, number: usize) -> ActionKey {
+    let call = Action {
+        id: part_id(&agent.action.id, number),
+        kind: TOOL_CALL,
+        ..agent.action.clone()
+    };
+    run.key(&Next {
+        action: &call,
+        taint: agent.taint.of_tool_call(),
+        part_of: Some(&agent.action.id),
+        arguments: None,
+    })
+}
+
+/// An agent is done: what its model said last is its answer.
+fn concluded(run: &RunInProgress<'_>, agent: &Next<'_>, said: &str) -> Outcome {
+    let body = json!({ "content": said }).to_string().into_bytes();
+    let body = Some(body).filter(|_| run.release.uses_answer_of(&agent.action.id));
+    Outcome::GoOn(run.key(agent), Change::Concluded { status: 200, body })
 }
 
 impl ActionRecord {

@@ -126,19 +126,8 @@ impl Sending<'_> {
         };
 
         // The exchange, and what came of it.
-        let asked = Instant::now();
-        let answered = self.exchange(&prepared, &attempt).await;
-        let took = asked.elapsed();
-        let is_renewed = self
-            .is_renewed(&prepared.account, &answered, &retries)
-            .await?;
-        Ok(self.conclude(Exchange {
-            attempt: attempt.number,
-            took,
-            answered,
-            is_renewed,
-            retries,
-        }))
+        let exchange = self.exchange(&prepared, &attempt, retries).await?;
+        Ok(self.conclude(exchange))
     }
 
     /// What holds for an action that calls this account.
@@ -209,8 +198,28 @@ impl Sending<'_> {
         }
     }
 
-    /// Sends the request. The credential is opened for it and not kept.
+    /// Sends the request, and looks whether its token was refused.
     async fn exchange(
+        &self,
+        prepared: &Prepared,
+        attempt: &Attempt,
+        retries: Retries,
+    ) -> Result<Exchange, DatabaseError> {
+        let asked = Instant::now();
+        let answered = self.send(prepared, attempt).await;
+        let took = asked.elapsed();
+        let is_renewed = self.is_renewed(&prepared.account, &answered, &retries);
+        Ok(Exchange {
+            attempt: attempt.number,
+            took,
+            is_renewed: is_renewed.await?,
+            answered,
+            retries,
+        })
+    }
+
+    /// Sends the request. The credential is opened for it and not kept.
+    async fn send(
         &self,
         prepared: &Prepared,
         attempt: &Attempt,

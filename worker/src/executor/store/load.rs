@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use letterbox_common::ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
+use letterbox_common::ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
-use super::{Key, key};
+use super::{Key, key, rows::RunRow};
 use crate::executor::{
     kept_answers::MAX_HELD,
-    record::{ActionRecord, Circumstances, RunFacts, TakenRun, Turn},
+    record::{ActionRecord, Circumstances, RunFacts, TakenRun},
 };
 
 /// The columns of [`Circumstances`]: of a workspace `w`, a member `m` and an account `a`.
@@ -27,14 +27,12 @@ macro_rules! circumstances {
 }
 
 statements! {
-    /// Loads runs, and what holds for an action that calls the account $3. Each run is looked up by
-    /// its key, whatever a plan of an empty table would prefer.
-    fn load_runs(
-        workspaces: &[WorkspaceId], runs: &[RunId], accounts: &[Option<AccountId>],
-    ) -> Vec<LoadedRun> = concat!("
+    /// Loads runs, and what holds for an action that calls the account of each. Each run is looked
+    /// up by its key, whatever a plan of an empty table would prefer.
+    fn load_runs(runs: &[RunRow<'_>]) -> Vec<LoadedRun> = concat!("
 SELECT r.workspace_id, r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input,
        r.failing, r.traceparent, ", circumstances!(), "
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (workspace_id, run_id, account_id)
+FROM unnest($1::run_change[]) AS t
 CROSS JOIN LATERAL (
     SELECT * FROM runs r WHERE r.workspace_id = t.workspace_id AND r.run_id = t.run_id LIMIT 1
 ) AS r
@@ -45,27 +43,26 @@ LEFT JOIN connected_accounts a
     AND a.disconnected_at IS NULL");
 
     /// How much runs have stored: sizes are read without what they are of.
-    fn stored_of_runs(workspaces: &[WorkspaceId], runs: &[RunId]) -> Vec<Stored> = "
+    fn stored_of_runs(runs: &[RunRow<'_>]) -> Vec<Stored> = "
 SELECT a.workspace_id, a.run_id,
        sum(coalesce(pg_column_size(a.request), 0)
            + coalesce(pg_column_size(a.answer_sealed), 0))::bigint AS stored
-FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
+FROM unnest($1::run_change[]) AS t
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 GROUP BY a.workspace_id, a.run_id";
 
     /// What runs have done, with the answers of people. Of an action that is over its request is
     /// not needed any more, and of an agent that is over no part. What accounts have answered is
     /// read for runs with little of it, and for the parts of agents.
-    fn action_records(
-        workspaces: &[WorkspaceId], runs: &[RunId], have_little: &[bool],
-    ) -> Vec<Record> = "
+    fn action_records(runs: &[RunRow<'_>], with_little: &[RunId]) -> Vec<Record> = "
 SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.branch, a.attempts,
        a.is_told OR a.state = 'succeeded' AS is_done,
        CASE WHEN a.is_told AND a.answer_sealed IS NULL THEN a.error END AS refused,
        CASE WHEN a.state = 'failed' AND NOT a.is_told THEN a.error END AS failed,
        CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
        a.response_status, coalesce(octet_length(a.answer_sealed), 0) AS answer_length,
-       CASE WHEN t.has_little OR a.part_of IS NOT NULL THEN a.answer_sealed END AS answer_sealed,
+       CASE WHEN a.run_id = ANY ($2) OR a.part_of IS NOT NULL
+           THEN a.answer_sealed END AS answer_sealed,
        a.unanswered, a.begun, a.answered,
        extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
@@ -80,7 +77,7 @@ SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.branch, a.attempts,
                (SELECT run_as FROM runs r
                 WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id), p.proven_by)
        END AS approval_lapsed
-FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS t (workspace_id, run_id, has_little)
+FROM unnest($1::run_change[]) AS t
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 LEFT JOIN approvals p ON p.workspace_id = a.workspace_id AND p.run_id = a.run_id
     AND p.action_id = a.action_id
@@ -128,10 +125,8 @@ pub async fn load(
     database: &Database,
     taken: &[TakenRun],
 ) -> Result<HashMap<Key, Loaded>, DatabaseError> {
-    let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
-    let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
-    let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
-    let found = load_runs(database, &workspaces, &runs, &accounts).await?;
+    let all = taken.iter().map(RunRow::taken);
+    let found = load_runs(database, &Vec::from_iter(all)).await?;
     let found = found.into_iter();
     let mut loaded: HashMap<_, Loaded> = found
         .map(|one| (one.key, (one.facts, HashMap::new())))
@@ -139,21 +134,17 @@ pub async fn load(
 
     // In its first turn a run has done nothing yet.
     let before = taken.iter().filter(|one| !one.is_first);
-    let before: Vec<Turn> = before.map(|one| one.turn).collect();
+    let before: Vec<RunRow<'_>> = before.map(RunRow::taken).collect();
     if !before.is_empty() {
-        let workspaces: Vec<WorkspaceId> = before.iter().map(|turn| turn.workspace).collect();
-        let runs: Vec<RunId> = before.iter().map(|turn| turn.run).collect();
-        for Stored { key, stored } in stored_of_runs(database, &workspaces, &runs).await? {
+        for Stored { key, stored } in stored_of_runs(database, &before).await? {
             if let Some((facts, _)) = loaded.get_mut(&key) {
                 facts.stored = usize::try_from(stored).unwrap_or(usize::MAX);
             }
         }
-        let has_little = before.iter().map(|turn| {
-            let known = loaded.get(&turn.key());
-            known.is_some_and(|(facts, _)| facts.stored <= MAX_HELD)
-        });
-        let has_little: Vec<bool> = has_little.collect();
-        for one in action_records(database, &workspaces, &runs, &has_little).await? {
+        let with_little = loaded.iter();
+        let with_little = with_little.filter(|(_, (facts, _))| facts.stored <= MAX_HELD);
+        let with_little: Vec<RunId> = with_little.map(|((_, run), _)| *run).collect();
+        for one in action_records(database, &before, &with_little).await? {
             if let Some((_, records)) = loaded.get_mut(&one.key) {
                 records.insert(one.action_id, one.record);
             }

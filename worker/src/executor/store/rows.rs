@@ -12,7 +12,7 @@ use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use postgres_types::ToSql;
 
 use crate::executor::{
-    record::Turn,
+    record::{TakenRun, Turn},
     transition::{ActionKey, Answer, Beginning, Change, Decided, End, Failure, Then, Transition},
 };
 
@@ -45,6 +45,14 @@ impl<'s> RunRow<'s> {
             seconds: None,
             state: None,
             reason: None,
+        }
+    }
+
+    /// A run that was taken to call an account.
+    pub(super) fn taken(taken: &TakenRun) -> Self {
+        Self {
+            account_id: taken.account,
+            ..Self::of_turn(taken.turn)
         }
     }
 
