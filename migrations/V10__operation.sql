@@ -22,8 +22,8 @@ BEGIN
         UPDATE runs SET cancel_reason = why WHERE workspace_id = tenant AND run_id = cancelled;
         RETURN 'requested';
     END IF;
-    PERFORM end_runs(ARRAY[tenant], ARRAY[cancelled], ARRAY[NULL::bigint], ARRAY['cancelled'],
-        ARRAY[why]);
+    PERFORM end_runs(ARRAY[jsonb_populate_record(NULL::run_change, jsonb_build_object(
+        'workspace_id', tenant, 'run_id', cancelled, 'state', 'cancelled', 'reason', why))]);
     RETURN 'cancelled';
 END
 $$;

@@ -63,6 +63,13 @@ GRANT EXECUTE ON FUNCTION next_signal_position TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION settled_position
     TO letterbox_worker, letterbox_operator;
 
+CREATE TYPE mapped_delivery AS (
+    workspace_id uuid, signal_id uuid, webhook_id uuid, received_at timestamptz, request_id text,
+    body bytea, headers text, kind text, generic_reason text, entity text, source_tool text,
+    event_id text, amount_value text, amount_currency text
+);
+COMMENT ON TYPE mapped_delivery IS 'What workers insert into signals';
+
 CREATE TABLE signals (
     workspace_id    uuid NOT NULL,
     signal_id       uuid NOT NULL,

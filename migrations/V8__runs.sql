@@ -506,16 +506,31 @@ COMMENT ON VIEW runs_in_demand IS
     'How many runs are due, counted up to 10,000, or executed; those of held workspaces, and those '
     'whose account waits, need no worker';
 
+-- What workers write about runs: each row says what its statement reads.
+
+CREATE TYPE run_change AS (
+    workspace_id uuid, run_id uuid, turn bigint, action_id text, approval_id uuid, account_id uuid,
+    seconds double precision, state text, reason text
+);
+COMMENT ON TYPE run_change IS 'What becomes of a run, or of a question about one of its actions';
+
+CREATE TYPE action_change AS (
+    workspace_id uuid, run_id uuid, turn bigint, action_id text, kind text, part_of text,
+    untrusted text[], steered_by text[], begun integer, answered integer, attempt integer,
+    settled integer, state text, branch text, error text, is_told boolean, answer_sealed bytea,
+    response_status integer, retry_in double precision, decision text, decision_rule integer,
+    policy_version integer, request text, account_id uuid, was_asked boolean
+);
+COMMENT ON TYPE action_change IS 'What has happened to an action, or the beginning of an attempt';
+
 -- However a run ends, it ends here. `runs` is written when a run is recorded and when it is over.
 
-CREATE FUNCTION end_runs(tenants uuid[], ended uuid[], turns bigint[], states text[],
-    reasons text[])
-    RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+CREATE FUNCTION end_runs(ends run_change[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     WITH finished AS (
         SELECT a.workspace_id, a.run_id, a.started_at, e.state, e.reason
-        FROM unnest(tenants, ended, turns, states, reasons)
-             AS e (workspace_id, run_id, turn, state, reason)
+        FROM unnest(ends) AS e
         JOIN active_runs a ON a.workspace_id = e.workspace_id AND a.run_id = e.run_id
             AND (e.turn IS NULL OR a.state = 'taken' AND a.turn = e.turn)
         ORDER BY a.workspace_id, a.run_id FOR UPDATE OF a

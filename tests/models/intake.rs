@@ -246,7 +246,7 @@ stands_for! {
     Settle(..) => "statement.close_batches" "statement.close_spilled";
     Apply(_) =>
         "statement.store_signals" "statement.unclaimed_deliveries"
-        "statement.insert_native_signals" "statement.insert_generic_signals"
+        "statement.insert_signals"
         "statement.record_runs" "statement.unclaimed_submissions" "statement.insert_runs";
     Separate(_) => "publish.webhooks" "publish.forms";
     Ack(_) => "acknowledge";

@@ -438,7 +438,7 @@ impl Workspace {
         }
     }
 
-    /// `WAKE_ANSWERED`
+    /// `wake_answered`
     fn wake(&mut self, action: usize) {
         let action = &mut self.actions[action];
         if action.state != WaitingApproval {
@@ -528,7 +528,7 @@ impl Execution {
         }
     }
 
-    /// `BEGIN_ATTEMPTS`. Returns whether the attempt has begun.
+    /// `begin_attempts`. Returns whether the attempt has begun.
     fn begin(&self, s: &mut Workspace, worker: Worker) -> bool {
         let is = |flaw| self.flaw == flaw;
         let row = s.actions[worker.action];
@@ -574,7 +574,7 @@ impl Execution {
         }
     }
 
-    /// `RECORD_ANSWERS`. Returns what the turn makes of the run, and whether the answer counts.
+    /// `record_answers`. Returns what the turn makes of the run, and whether the answer counts.
     fn record(&self, s: &mut Workspace, worker: Worker, outcome: Outcome) -> (ActionState, bool) {
         let is = |flaw| self.flaw == flaw;
         let attempt = worker.begun + 1;
@@ -615,7 +615,7 @@ impl Execution {
         (then, counts)
     }
 
-    /// `RECORD_CHANGES` and `ASK_APPROVALS`, in a turn that lasts. A change counts if the attempts
+    /// `record_changes` and `ask_approvals`, in a turn that lasts. A change counts if the attempts
     /// are as the turn has seen them. Returns what the turn makes of the run.
     fn change(&self, s: &mut Workspace, worker: Worker, plan: Plan) -> ActionState {
         let action = &mut s.actions[worker.action];

@@ -8,10 +8,10 @@ use std::{
 
 use letterbox_common::states::RunState;
 use letterbox_database::{
-    BoundStatement, Client, Database, DatabaseError, Fault, Role, Statement, Transaction, Work, ask,
+    Client, Database, DatabaseError, Fault, Role, Statement, Transaction, Work, ask,
 };
 use letterbox_tests::World;
-use tokio::sync::Barrier;
+use tokio::{sync::Barrier, try_join};
 
 const fn statement(sql: &'static str) -> Statement {
     Statement {
@@ -140,12 +140,12 @@ impl Work for Pipeline {
     type Output = ();
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<()>, DatabaseError> {
-        let statements = [
-            BoundStatement::new(&INSERT).bind(3),
-            BoundStatement::new(&DIVIDE).bind(0),
-            BoundStatement::new(&INSERT).bind(4),
-        ];
-        transaction.pipeline(&statements).await?;
+        try_join!(
+            biased;
+            transaction.ask(&INSERT, &[&3]),
+            transaction.ask(&DIVIDE, &[&0]),
+            transaction.ask(&INSERT, &[&4]),
+        )?;
         Ok(Some(()))
     }
 }

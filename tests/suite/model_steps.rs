@@ -115,7 +115,7 @@ const LANE: &str = "gateway/src/acceptance/lane.rs";
 const APPLY: &str = "worker/src/apply.rs";
 const HELD_ASIDE: &str = "worker/src/consumer/held.rs";
 const TURNS: &str = "worker/src/executor/turns/store.rs";
-const BATCHES: &str = "worker/src/executor/steps.rs";
+const BATCHES: &str = "worker/src/executor/batches.rs";
 const PERMISSION: &str = "worker/src/executor/approvals.rs";
 const SEND: &str = "worker/src/executor/send.rs";
 const JUDGE: &str = "worker/src/executor/verdict.rs";
@@ -138,7 +138,7 @@ const HELD_TO: [(&str, &str, &str); 40] = [
         HELD_ASIDE,
         "self.storing.separate(&delivery, &left)",
     ),
-    ("Take", TURNS, "TAKE_RUNS"),
+    ("Take", TURNS, "fn take_runs"),
     (
         "Take",
         TURNS,
@@ -154,7 +154,7 @@ const HELD_TO: [(&str, &str, &str); 40] = [
         "set_config('synchronous_commit', 'off', true)",
     ),
     ("Begin", BATCHES, "match divide(part, &error"),
-    ("Begin", BEGIN, "BEGIN_ATTEMPTS"),
+    ("Begin", BEGIN, "fn begin_attempts"),
     ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
     ("Begin", BEGIN, "held_workspaces"),
     ("Begin", BEGIN, "i.policy_version = "),
@@ -162,25 +162,25 @@ const HELD_TO: [(&str, &str, &str); 40] = [
     ("Send", SEND, "async fn exchange"),
     ("Send", SEND, "asked.elapsed() < MARGIN"),
     ("Send", JUDGE, "fn judge"),
-    ("Write", HELD, "HOLD_RUNS"),
-    ("Write", WRITE, "RECORD_ANSWERS"),
+    ("Write", HELD, "fn hold_runs"),
+    ("Write", WRITE, "fn record_answers"),
     (
         "Write",
         WRITE,
         "a.begun = i.attempt AND a.answered < i.attempt",
     ),
-    ("Write", WRITE, "RECORD_CHANGES"),
+    ("Write", WRITE, "fn record_changes"),
     (
         "Write",
         WRITE,
         "WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered",
     ),
-    ("Write", WRITE, "CLOSE_QUESTIONS"),
-    ("Write", WRITE, "ASK_APPROVALS"),
-    ("Write", WRITE, "KEEP_TURNS"),
-    ("Write", WRITE, "RELEASE_RUNS"),
-    ("Write", WRITE, "WAKE_ANSWERED"),
-    ("Write", WRITE, "END_RUNS"),
+    ("Write", WRITE, "fn close_questions"),
+    ("Write", WRITE, "fn ask_approvals"),
+    ("Write", WRITE, "fn keep_turns"),
+    ("Write", WRITE, "fn release_runs"),
+    ("Write", WRITE, "fn wake_answered"),
+    ("Write", WRITE, "fn end_runs"),
     ("Write", RUNS, "FUNCTION end_runs"),
     ("Cancel", ORDERS, "FUNCTION cancel_run"),
     ("Release", ORDERS, "FUNCTION release_hold"),

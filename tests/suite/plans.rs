@@ -71,8 +71,9 @@ async fn waiting_runs_cost_nothing() {
     world.change(crowd).await;
     let behind = "'00000000-0000-0000-0000-000000000000'";
     let lane = format!("ARRAY[md5('1')::uuid], ARRAY[{behind}::uuid]");
-    let taken = "ARRAY[md5('7')::uuid], ARRAY[md5('7')::uuid], ARRAY[1]";
-    let (first, none) = ("ARRAY['-infinity'::timestamptz]", "ARRAY[NULL::uuid]");
+    let taken = "ARRAY[jsonb_populate_record(NULL::run_change, jsonb_build_object(
+        'workspace_id', md5('7')::uuid, 'run_id', md5('7')::uuid, 'turn', 1, 'seconds', 1))]";
+    let first = "ARRAY['-infinity'::timestamptz]";
     let cases = [
         ("runs_by_time", "1000, false".to_owned(), 1),
         ("taken_by_others", behind.to_owned(), 1),
@@ -80,7 +81,7 @@ async fn waiting_runs_cost_nothing() {
         ("ready_lanes", format!("{behind}, {behind}, 256"), 5),
         // And those that write for a turn find it by its key.
         ("hold_runs", taken.to_owned(), 1),
-        ("release_runs", format!("{taken}, ARRAY[1], {none}"), 0),
+        ("release_runs", taken.to_owned(), 0),
     ];
     for (statement, arguments, rows) in cases {
         let executed = execute(&world, statement, &arguments).await;

@@ -22,7 +22,8 @@ mod config;
 mod consumer;
 mod dead_letters;
 mod egress;
-mod executor;
+#[doc(hidden)] // public for the tests of states, which call its stores
+pub mod executor;
 mod grants;
 pub mod memory;
 mod metrics;

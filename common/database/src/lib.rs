@@ -35,7 +35,7 @@ pub use row::FromRow;
 pub use settings::{DATABASE_URL, DatabaseSettings, DatabaseTarget};
 pub use statement::{Answer, Answered, Client, Parameters, Statement, ask};
 pub use tokio_postgres::{Error as RowError, Row};
-pub use transaction::{BoundStatement, Transaction, Work};
+pub use transaction::{Transaction, Work};
 pub use whole::Whole;
 
 /// Replaces U+0000, which PostgreSQL's `text` can't hold, with U+FFFD.

@@ -105,7 +105,7 @@ pub async fn ask<A: Answer, C: Client>(
 /// letterbox_database::statements! {
 ///     /// The name of a user
 ///     fn find_name(user: i64) -> Option<(String,)> = "SELECT name FROM users WHERE user_id = $1";
-///     /// Deletes users; part of a pipeline
+///     /// Deletes users
 ///     DELETE_USERS = delete_users "DELETE FROM users WHERE user_id = ANY ($1)";
 /// }
 /// assert_eq!(STATEMENTS[0].name, "find_name");

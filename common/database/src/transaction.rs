@@ -1,10 +1,10 @@
 //! Transactions, and pipelined statements in them.
 
-use std::pin::pin;
+use std::{future::poll_fn, pin::pin, task::Poll};
 
 use deadpool_postgres::ClientWrapper;
-use futures_util::{TryStreamExt, future::try_join_all};
-use tokio_postgres::{Row, types::ToSql};
+use futures_util::TryStreamExt;
+use tokio::sync::Mutex;
 
 use crate::{Answered, Client, DatabaseError, Parameters, Statement};
 
@@ -52,43 +52,6 @@ pub(crate) async fn say(
     Ok(())
 }
 
-/// A statement with its arguments, for [`Transaction::pipeline`].
-pub struct BoundStatement<'p> {
-    statement: &'static Statement,
-    arguments: Vec<Box<dyn ToSql + Sync + Send + 'p>>,
-}
-
-impl<'p> BoundStatement<'p> {
-    /// A statement without arguments.
-    #[must_use]
-    pub fn new(statement: &'static Statement) -> Self {
-        Self {
-            statement,
-            arguments: Vec::new(),
-        }
-    }
-
-    /// Adds the next argument: first `$1`, then `$2`, ….
-    #[must_use]
-    pub fn bind(mut self, argument: impl ToSql + Sync + Send + 'p) -> Self {
-        self.arguments.push(Box::new(argument));
-        self
-    }
-
-    /// Adds a column as the next argument: an array with one value of each item.
-    #[must_use]
-    pub fn column<T: ToSql + Sync + Send + 'p>(self, values: impl IntoIterator<Item = T>) -> Self {
-        self.bind(Vec::from_iter(values))
-    }
-
-    fn arguments(&self) -> Vec<&(dyn ToSql + Sync)> {
-        self.arguments
-            .iter()
-            .map(|argument| &**argument as &(dyn ToSql + Sync))
-            .collect()
-    }
-}
-
 /// A connection, and how many transactions are under way on it, one in another.
 #[derive(Clone, Copy)]
 pub(crate) struct Session<'c> {
@@ -108,9 +71,27 @@ impl<'c> Session<'c> {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Answered, DatabaseError> {
+        self.ask_in_turn(statement, parameters, ()).await
+    }
+
+    /// As [`Self::ask`]; `turn` is dropped once the statement is sent.
+    async fn ask_in_turn<T>(
+        self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+        turn: T,
+    ) -> Result<Answered, DatabaseError> {
         let prepared = self.client.prepare_cached(statement.sql).await?;
-        let asking = self.client.query_raw(&prepared, parameters.iter().copied());
-        let (mut answer, mut rows) = (pin!(asking.await?), Vec::new());
+        let parameters = parameters.iter().copied();
+        let mut asking = pin!(self.client.query_raw(&prepared, parameters));
+        // A query is sent when its future is first polled.
+        let first = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
+        drop(turn);
+        let answer = match first {
+            Poll::Ready(answer) => answer?,
+            Poll::Pending => asking.await?,
+        };
+        let (mut answer, mut rows) = (pin!(answer), Vec::new());
         while let Some(row) = answer.try_next().await? {
             rows.push(row);
         }
@@ -126,7 +107,14 @@ impl<'c> Session<'c> {
 
 /// A transaction in progress, or a part of one. Whoever drops it must close the connection: that
 /// rolls it back.
-pub struct Transaction<'c>(Session<'c>);
+///
+/// Statements that are asked at once are sent in the order in which they were asked, without
+/// waiting for answers between them.
+pub struct Transaction<'c> {
+    session: Session<'c>,
+    /// Whose turn it is to send a statement.
+    sending: Mutex<()>,
+}
 
 impl<'c> Transaction<'c> {
     pub(crate) async fn begin(session: Session<'c>) -> Result<Self, DatabaseError> {
@@ -135,7 +123,10 @@ impl<'c> Transaction<'c> {
 
     /// As [`Self::begin`], by this order where it is no part of another.
     pub(crate) async fn begin_as(session: Session<'c>, whole: &str) -> Result<Self, DatabaseError> {
-        let transaction = Self(session);
+        let transaction = Self {
+            session,
+            sending: Mutex::default(),
+        };
         transaction.order(whole, "SAVEPOINT").await?;
         Ok(transaction)
     }
@@ -143,8 +134,8 @@ impl<'c> Transaction<'c> {
     /// The connection, for what is part of this transaction.
     pub(crate) fn inner(&self) -> Session<'c> {
         Session {
-            depth: self.0.depth + 1,
-            ..self.0
+            depth: self.session.depth + 1,
+            ..self.session
         }
     }
 
@@ -158,34 +149,12 @@ impl<'c> Transaction<'c> {
 
     /// An order about the whole transaction, or about the part of another that this one is.
     async fn order(&self, whole: &str, part: &str) -> Result<(), DatabaseError> {
-        let Session { client, depth } = self.0;
+        let Session { client, depth } = self.session;
         let ordered = match depth {
             0 => client.batch_execute(whole).await,
             depth => client.batch_execute(&format!("{part} part_{depth}")).await,
         };
         Ok(ordered?)
-    }
-
-    /// Runs statements in order without waiting between them, in one round trip. Returns the rows
-    /// of each.
-    ///
-    /// # Errors
-    /// The first error. The transaction is over then.
-    pub async fn pipeline(
-        &self,
-        statements: &[BoundStatement<'_>],
-    ) -> Result<Vec<Vec<Row>>, DatabaseError> {
-        // Prepared first (once for each connection), so that the queries below stay in order.
-        let mut prepared = Vec::with_capacity(statements.len());
-        for bound in statements {
-            let statement = self.0.client.prepare_cached(bound.statement.sql).await?;
-            prepared.push((statement, bound.arguments()));
-        }
-        // A query is sent when its future is first polled, and these are polled in order.
-        let queries = prepared
-            .iter()
-            .map(|(statement, arguments)| self.0.client.query(statement, arguments));
-        Ok(try_join_all(queries).await?)
     }
 }
 
@@ -198,6 +167,7 @@ impl Client for Transaction<'_> {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Answered, DatabaseError> {
-        self.0.ask(statement, parameters).await
+        let turn = self.sending.lock().await;
+        self.session.ask_in_turn(statement, parameters, turn).await
     }
 }

@@ -8,7 +8,7 @@ use letterbox_workflow::Decision;
 
 /// How a person's answer stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ApprovalStatus {
+pub enum ApprovalStatus {
     /// There is none yet; the question expires after this time.
     Pending(Duration),
     Approved,

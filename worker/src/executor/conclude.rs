@@ -3,14 +3,11 @@
 
 use std::time::Duration;
 
-use letterbox_common::states::ActionState;
-use letterbox_workflow::actions::Branch;
-
 use super::{
     answers,
-    delegate::tell,
-    record::{ActionRecord, Answer, AttemptEnd, Change, Decided, End, Failure, Outcome, Then},
-    send::{Exchange, Sending, UNAUTHORIZED, max_attempts},
+    prepare::Sending,
+    send::{Exchange, UNAUTHORIZED, max_attempts},
+    transition::{Answer, AttemptEnd, Change, Decided, End, Failure, Outcome, Then},
     verdict::{Verdict, judge, pause_between},
 };
 use crate::metrics;
@@ -34,15 +31,21 @@ impl Sending<'_> {
         };
         metrics::ACTION_DURATION.record([verdict.label()], exchange.took);
         let body = exchange.answered.ok().map(|response| response.body);
-        let answer = |end, status| Answer {
+        let answer = |end, status, body| Answer {
             attempt: exchange.attempt,
             end,
             status,
-            sealed: None,
+            body,
         };
         match verdict {
             Verdict::Done { branch, status } => {
-                self.done(answer(AttemptEnd::Answered, Some(status)), body, branch)
+                // It is kept if somebody may use it.
+                let is_kept = self.next.part_of.is_some()
+                    || self.run.release.uses_answer_of(&self.next.action.id);
+                let body = body.filter(|_| is_kept);
+                let answer = answer(AttemptEnd::Answered, Some(status), body);
+                let change = Change::Answered { answer, branch };
+                Outcome::GoOn(self.run.key(self.next), change)
             }
             Verdict::Fail {
                 reason,
@@ -50,7 +53,7 @@ impl Sending<'_> {
                 end,
             } => {
                 let left = end.left_unanswered(self.record.unanswered + 1);
-                self.fail(reason, Some((answer(end, status), body)), left)
+                self.fail(reason, Some(answer(end, status, body)), left)
             }
             Verdict::Retry {
                 error,
@@ -63,7 +66,7 @@ impl Sending<'_> {
                 let pause = pause_between(after, first, attempts);
                 self.tell_of_trouble(&error, pause);
                 let change = Change::Retry {
-                    answer: answer(end, status),
+                    answer: answer(end, status, None),
                     error,
                     pause,
                 };
@@ -84,22 +87,6 @@ impl Sending<'_> {
         }
     }
 
-    /// The action succeeded: continue with the next one. Its answer is kept if somebody may use it.
-    fn done(&self, mut answer: Answer, body: Option<Vec<u8>>, branch: Option<Branch>) -> Outcome {
-        let (run, id) = (self.run, &self.next.action.id);
-        let is_kept = self.next.part_of.is_some() || run.release.uses_answer_of(id);
-        let body = body.filter(|_| is_kept);
-        let sealed = body.as_deref();
-        answer.sealed = sealed.and_then(|body| self.executor.seal_answer(run, id, body));
-        let record = ActionRecord {
-            answer: body,
-            status: answer.status,
-            ..ActionRecord::done(branch)
-        };
-        let change = Change::Answered { answer, branch };
-        Outcome::GoOn(run.key(self.next), change, record)
-    }
-
     /// Whether the model that has called it is told that it failed, and may try something else; but
     /// not if what it has called may have been done (`unanswered` attempts): it would be done
     /// twice.
@@ -112,60 +99,40 @@ impl Sending<'_> {
     pub(super) fn fail(
         &self,
         reason: String,
-        answered: Option<(Answer, Option<Vec<u8>>)>,
+        mut answer: Option<Answer>,
         unanswered: i32,
     ) -> Outcome {
-        let (run, id) = (self.run, &self.next.action.id);
-        let seal = |answer: Answer, body: &Vec<u8>| Answer {
-            sealed: self.executor.seal_answer(run, id, body),
-            ..answer
-        };
-        if self.is_told(unanswered) {
-            let answered = answered.map(|(answer, body)| {
-                let body = body.filter(|_| answer.status.is_some());
-                match body {
-                    Some(body) => (seal(answer, &body), Some(body)),
-                    None => (answer, None),
-                }
-            });
-            return tell(run.key(self.next), reason, answered);
+        let is_told = self.is_told(unanswered);
+        if let Some(answer) = &mut answer {
+            let body = answer.body.take();
+            answer.body = match is_told {
+                true => body.filter(|_| answer.status.is_some()),
+                // The beginning of the answer, for whoever looks why.
+                false => body.map(answers::excerpt),
+            };
         }
-        // The beginning of the answer, for whoever looks why.
-        let answered = answered.map(|(answer, body)| match body.map(answers::excerpt) {
-            Some(body) => (seal(answer, &body), body),
-            None => (answer, Vec::new()),
-        });
-        Outcome::failed(run.key(self.next), reason, answered)
+        let failure = Failure {
+            reason,
+            answer,
+            is_told,
+        };
+        Outcome::failed(self.run.key(self.next), failure)
     }
 
     /// The policy or a person denies the action. The model that has called it is told; otherwise
     /// the run ends, but what follows a failure does not make it a denial.
     pub(super) fn deny(&self, decided: Decided, reason: &str) -> Outcome {
+        let key = self.run.key(self.next);
+        let why = format!("{}: {reason}", key.id);
         let is_told = self.is_told(self.record.unanswered);
-        let failure = Failure {
-            reason: reason.to_owned(),
-            answer: None,
-            is_told,
-        };
-        let change = Change::Denied(failure, decided);
+        let change = Change::Denied(Failure::unsent(reason.to_owned(), is_told), decided);
         if is_told {
-            let record = ActionRecord {
-                is_done: true,
-                state: Some(ActionState::Denied),
-                refused: Some(reason.to_owned()),
-                ..ActionRecord::default()
-            };
-            return Outcome::GoOn(self.run.key(self.next), change, record);
+            Outcome::GoOn(key, change)
+        } else if self.next.is_tool_call() || self.run.failing.is_some() {
+            Outcome::Fail(Some((key, change)), why)
+        } else {
+            self.leave(change, Then::End(End::Denied(reason.to_owned())))
         }
-        if self.next.is_tool_call() || self.run.failing.is_some() {
-            let id = self.next.action.id.clone();
-            return Outcome::Fail {
-                change: Some((self.run.key(self.next), change)),
-                why: format!("{id}: {reason}"),
-                record: (id, ActionRecord::default()),
-            };
-        }
-        self.leave(change, Then::End(End::Denied(reason.to_owned())))
     }
 
     pub(super) fn leave(&self, change: Change, then: Then) -> Outcome {

@@ -13,8 +13,9 @@ use serde_json::json;
 use super::{
     Executor,
     plan::Next,
-    record::{ActionKey, ActionRecord, Answer, Change, Failure, Hindrance, Outcome},
+    record::{ActionRecord, Hindrance},
     run_in_progress::RunInProgress,
+    transition::{ActionKey, Change, Failure, Outcome},
 };
 
 /// How long an agent may take, with all waiting for people.
@@ -31,114 +32,85 @@ impl Executor {
         let id = &next.action.id;
         let Some(begun) = run.records.get(id) else {
             // Its own record comes before those of its parts.
-            let record = ActionRecord::default();
-            return Ok(Outcome::GoOn(run.key(next), Change::Opened, record));
+            return Ok(Outcome::GoOn(run.key(next), Change::Opened));
         };
         if begun.age > MAX_TIME {
             let reason = "it has taken more than 30 days".to_owned();
             return Err(reason.into());
         }
-        let part_id = |number: usize| format!("{id}/{number}");
-        let parts = (1..).map_while(|number| {
-            let part = run.records.get(&part_id(number));
-            part.filter(|part| part.is_done)
-        });
-        let over: Vec<_> = parts.map(ActionRecord::part_outcome).collect();
+        let over = parts_over(run, id);
         let number = over.len() + 1;
-        let part = |kind, outgoing: &Arc<_>| Action {
-            id: part_id(number),
+        let is_first = number == 1;
+        let (kind, outgoing, taint, arguments) = match agent.next(&over) {
+            AgentPart::Ask(outgoing) => (AGENT, outgoing, next.taint.of_question(is_first), None),
+            AgentPart::Call {
+                outgoing,
+                arguments,
+            } => (
+                TOOL_CALL,
+                outgoing,
+                next.taint.of_tool_call(),
+                Some(arguments),
+            ),
+            AgentPart::Tell(reason) => {
+                let refused = call_key(run, next, number);
+                let failure = Failure::unsent(reason, true);
+                return Ok(Outcome::failed(refused, failure));
+            }
+            AgentPart::Done(said) => return Ok(concluded(run, next, &said)),
+            AgentPart::Fail(reason) => return Err(reason.into()),
+        };
+        let part = Action {
+            id: part_id(id, number),
             kind,
-            step: Step::Send(Arc::clone(outgoing)),
+            step: Step::Send(Arc::clone(&outgoing)),
             branches: Branches::default(),
             references: outgoing.references(),
             index: number,
         };
-
-        match agent.next(&over) {
-            AgentPart::Ask(outgoing) => {
-                let part = part(AGENT, &outgoing);
-                let next = Next {
-                    action: &part,
-                    taint: next.taint.of_question(number == 1),
-                    part_of: Some(id),
-                    arguments: None,
-                };
-                self.send(run, &next, &outgoing).await
-            }
-            AgentPart::Call {
-                outgoing,
-                arguments,
-            } => {
-                let part = part(TOOL_CALL, &outgoing);
-                let next = Next {
-                    action: &part,
-                    taint: next.taint.of_tool_call(),
-                    part_of: Some(id),
-                    arguments: Some(arguments),
-                };
-                self.send(run, &next, &outgoing).await
-            }
-            AgentPart::Tell(reason) => {
-                let part = Action {
-                    id: part_id(number),
-                    kind: TOOL_CALL,
-                    ..next.action.clone()
-                };
-                let refused = Next {
-                    action: &part,
-                    taint: next.taint.of_tool_call(),
-                    part_of: Some(id),
-                    arguments: None,
-                };
-                Ok(tell(run.key(&refused), reason, None))
-            }
-            AgentPart::Done(said) => Ok(self.conclude_agent(run, next, &said)),
-            AgentPart::Fail(reason) => Err(reason.into()),
-        }
-    }
-
-    /// An agent is done: what its model said last is its answer.
-    fn conclude_agent(&self, run: &RunInProgress<'_>, next: &Next<'_>, said: &str) -> Outcome {
-        let id = &next.action.id;
-        let answer = json!({ "content": said }).to_string().into_bytes();
-        let answer = Some(answer).filter(|_| run.release.uses_answer_of(id));
-        let sealed = answer.as_deref();
-        let change = Change::Concluded {
-            status: 200,
-            sealed: sealed.and_then(|answer| self.seal_answer(run, id, answer)),
+        let next = Next {
+            action: &part,
+            taint,
+            part_of: Some(id),
+            arguments,
         };
-        let record = ActionRecord {
-            answer,
-            status: Some(200),
-            ..ActionRecord::done(None)
-        };
-        Outcome::GoOn(run.key(next), change, record)
+        self.send(run, &next, &outgoing).await
     }
 }
 
-/// A call of an agent failed, with this answer if there was one: its model is told, and the run
-/// goes on.
-pub(super) fn tell(
-    key: ActionKey,
-    reason: String,
-    answer: Option<(Answer, Option<Vec<u8>>)>,
-) -> Outcome {
-    let (answer, body) = answer.unzip();
-    let body = body.flatten();
-    let record = ActionRecord {
-        is_done: true,
-        status: answer.as_ref().and_then(|answer| answer.status),
-        // An answer is an answer: the model is told what it says.
-        refused: body.is_none().then(|| reason.clone()),
-        answer: body,
-        ..ActionRecord::default()
+fn part_id(agent: &str, number: usize) -> String {
+    format!("{agent}/{number}")
+}
+
+/// How the parts of an agent ended that are over.
+fn parts_over<'r>(run: &'r RunInProgress<'_>, agent: &str) -> Vec<PartOutcome<'r>> {
+    let parts = (1..).map_while(|number| {
+        let part = run.records.get(&part_id(agent, number));
+        part.filter(|part| part.is_done)
+    });
+    parts.map(ActionRecord::part_outcome).collect()
+}
+
+/// A call that an agent's model may not make.
+fn call_key(run: &RunInProgress<'_>, agent: &Next<'_>, number: usize) -> ActionKey {
+    let call = Action {
+        id: part_id(&agent.action.id, number),
+        kind: TOOL_CALL,
+        ..agent.action.clone()
     };
-    let failure = Failure {
-        reason,
-        answer,
-        is_told: true,
-    };
-    Outcome::GoOn(key, Change::Failed(failure), record)
+    run.key(&Next {
+        action: &call,
+        taint: agent.taint.of_tool_call(),
+        part_of: Some(&agent.action.id),
+        arguments: None,
+    })
+}
+
+/// An agent is done: what its model said last is its answer.
+fn concluded(run: &RunInProgress<'_>, agent: &Next<'_>, said: &str) -> Outcome {
+    let body = json!({ "content": said }).to_string().into_bytes();
+    let body = Some(body).filter(|_| run.release.uses_answer_of(&agent.action.id));
+    Outcome::GoOn(run.key(agent), Change::Concluded { status: 200, body })
 }
 
 impl ActionRecord {

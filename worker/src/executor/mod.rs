@@ -15,8 +15,10 @@
 //! ```
 
 mod answers;
-mod approvals;
+pub mod approvals;
+mod batches;
 mod budget;
+mod columns;
 mod conclude;
 mod delegate;
 mod evaluate;
@@ -25,12 +27,12 @@ mod load;
 mod parsed;
 mod plan;
 mod prepare;
-mod record;
+pub mod record;
 mod run_in_progress;
 mod send;
-mod steps;
-mod store;
-mod turns;
+pub mod store;
+pub mod transition;
+pub mod turns;
 mod verdict;
 
 use std::{
@@ -50,21 +52,22 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{
     Condition,
-    actions::{Branch, Step as Kind},
+    actions::{Branch, Step},
 };
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::turns::{Hand, Limits, Turns};
 use self::{
+    batches::Batches,
     budget::Budget,
     evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
-    record::{ActionRecord, Change, End, Hindrance, Outcome, Step, TakenRun, Then, Turn, Written},
+    record::{Hindrance, TakenRun, Turn},
     run_in_progress::RunInProgress,
-    steps::Steps,
     store::load::Loaded,
+    transition::{Change, End, Failure, Outcome, Then, Transition, Written},
     turns::Place,
 };
 use crate::{
@@ -124,7 +127,7 @@ pub(crate) struct Executor {
     egress: Egress,
     timeouts: Timeouts,
     parsed: Parsed,
-    steps: Steps,
+    batches: Batches,
     stored_bytes: StoredBytes,
     /// What the answers that templates name may take.
     budget: Budget,
@@ -153,7 +156,7 @@ impl Executor {
                 .time_to_live(TELL_EVERY)
                 .build(),
             parsed: Parsed::new(database.clone()),
-            steps: Steps::start(&database, timeouts.lease, writing),
+            batches: Batches::start(&database, timeouts.lease, writing),
             database,
             keys,
             egress,
@@ -223,14 +226,17 @@ impl Executor {
             Err(end) => return Ok(Outcome::Leave(None, Then::End(end))),
         };
         let outcome = match &next.action.step {
-            Kind::Choose(condition) => self.choose(condition, run, &next).await,
-            Kind::Send(outgoing) => self.send(run, &next, outgoing).await,
-            Kind::Delegate(agent) => self.delegate(run, &next, agent).await,
-            Kind::Wait(time) => Ok(wait(run, &next, *time)),
+            Step::Choose(condition) => self.choose(condition, run, &next).await,
+            Step::Send(outgoing) => self.send(run, &next, outgoing).await,
+            Step::Delegate(agent) => self.delegate(run, &next, agent).await,
+            Step::Wait(time) => Ok(wait(run, &next, *time)),
         };
         match outcome {
             Ok(outcome) => Ok(outcome),
-            Err(Hindrance::Lasting(reason)) => Ok(Outcome::failed(run.key(&next), reason, None)),
+            Err(Hindrance::Lasting(reason)) => {
+                let failure = Failure::unsent(reason, false);
+                Ok(Outcome::failed(run.key(&next), failure))
+            }
             Err(Hindrance::Local(reason)) => Ok(Outcome::Leave(None, left_for(&reason))),
             Err(Hindrance::Database(error)) => Err(error),
         }
@@ -246,8 +252,7 @@ impl Executor {
         let values = self.values(run, &next.action.references).await?;
         let (condition, context) = (condition.clone(), values.context.clone());
         let branch: Branch = evaluate(move || condition.holds(&context)).await?.into();
-        let (change, record) = (Change::Chose(branch), ActionRecord::done(Some(branch)));
-        Ok(Outcome::GoOn(run.key(next), change, record))
+        Ok(Outcome::GoOn(run.key(next), Change::Chose(branch)))
     }
 
     /// Writes what a stage came to, and says what that changes for others: the only place that
@@ -257,42 +262,46 @@ impl Executor {
         run: &mut RunInProgress<'_>,
         outcome: Outcome,
     ) -> Result<bool, DatabaseError> {
-        let (action, then, record) = match outcome {
-            Outcome::GoOn(key, change, record) => {
-                let then = match run.next(Some((&key.id, &record))) {
-                    Ok(_) => Then::Continue,
-                    Err(end) => Then::End(end),
-                };
-                let record = (key.id.clone(), record);
-                (Some((key, change)), then, Some(record))
-            }
-            Outcome::Fail {
-                change,
-                why,
-                record,
-            } => (change, run.after_failure(why), Some(record)),
-            Outcome::Leave(change, then) => (change, then, None),
+        let (mut action, then) = match outcome {
+            Outcome::GoOn(key, change) => (Some((key, change)), None),
+            Outcome::Fail(action, why) => (action, Some(run.after_failure(why))),
+            Outcome::Leave(action, then) => (action, Some(then)),
         };
-        let step = Arc::new(Step {
+        let mut sealed = None;
+        if let Some((key, change)) = &mut action
+            && let Some(Some(body)) = change.body()
+        {
+            sealed = self.seal_answer(run, &key.id, body);
+        }
+        let record = action
+            .as_mut()
+            .map(|(key, change)| (key.id.clone(), change.record()));
+        let behind = record.as_ref().map(|(id, record)| (&**id, record));
+        let then = then.unwrap_or_else(|| match run.next(behind) {
+            Ok(_) => Then::Continue,
+            Err(end) => Then::End(end),
+        });
+        let transition = Arc::new(Transition {
             turn: run.turn,
             action,
+            sealed,
             then,
         });
-        if !step.goes_on() {
+        if !transition.goes_on() {
             // From here on another run may call its account: this one asks nothing any more.
             run.place.calls_no_more();
         }
-        let written = self.write(&step).await?;
-        if matches!(&step.then, Then::Release(after, _) if after.is_zero()) {
+        let written = self.write(&transition).await?;
+        if matches!(&transition.then, Then::Release(after, _) if after.is_zero()) {
             run.place.look_again();
         }
-        if !step.goes_on() || written != Written::Recorded {
+        if !transition.goes_on() || written != Written::Recorded {
             return Ok(false);
         }
         if let Some((action, record)) = record {
             run.note(action, record);
         }
-        if let Then::BeginFailing(why) = &step.then {
+        if let Then::BeginFailing(why) = &transition.then {
             run.begin_failing(why.clone());
         }
         Ok(true)
@@ -304,15 +313,15 @@ impl Executor {
 
     /// Writes what becomes of a run that is not in hand.
     async fn write_of_run(&self, turn: Turn, then: Then) -> Result<(), DatabaseError> {
-        let step = Arc::new(Step::of_run(turn, then));
-        self.write(&step).await.map(drop)
+        let transition = Arc::new(Transition::of_run(turn, then));
+        self.write(&transition).await.map(drop)
     }
 
-    /// Writes a step, and tries again for as long as the database is unavailable.
-    async fn write(&self, step: &Arc<Step>) -> Result<Written, DatabaseError> {
+    /// Writes a transition, and tries again for as long as the database is unavailable.
+    async fn write(&self, transition: &Arc<Transition>) -> Result<Written, DatabaseError> {
         let (mut pauses, mut has_failed) = (outcome::pauses(), false);
         let written = loop {
-            match self.steps.write(step, has_failed).await {
+            match self.batches.transitions.ask(transition, has_failed).await {
                 Err(error) if error.fault == Fault::Transient => {
                     tracing::warn!(%error, "a step is not recorded yet");
                     has_failed = true;
@@ -322,7 +331,7 @@ impl Executor {
             let pause = pauses.next().unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
             tokio::time::sleep(pause).await;
         };
-        count_end(written, &step.then);
+        count_end(written, &transition.then);
         Ok(written)
     }
 
@@ -356,7 +365,7 @@ fn wait(run: &RunInProgress<'_>, next: &Next<'_>, time: Duration) -> Outcome {
     };
     let key = run.key(next);
     match time_left {
-        None => Outcome::GoOn(key, Change::Waited, ActionRecord::done(None)),
+        None => Outcome::GoOn(key, Change::Waited),
         Some(time) => {
             let change = Some((key, Change::Waiting(time)));
             Outcome::Leave(change, Then::Release(time, None))

@@ -7,7 +7,7 @@ use letterbox_workflow::{
     release::Release,
 };
 
-use super::record::{ActionKey, ActionRecord};
+use super::{record::ActionRecord, transition::ActionKey};
 
 /// The next action of a run.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use letterbox_common::{ids::AccountId, states::RefusedReason};
 use letterbox_workflow::{
-    ActionFacts, Policy, Ruling, account,
+    ActionFacts, Ruling, account,
     actions::{MAX_STORED, Outgoing, Request},
 };
 use serde::{Deserialize, Serialize};
@@ -15,9 +15,19 @@ use super::{
     Executor,
     evaluate::evaluate,
     plan::Next,
-    record::{Account, ActionRecord, Circumstances, Decided, Hindrance},
+    record::{Account, ActionRecord, Circumstances, Hindrance},
     run_in_progress::RunInProgress,
+    transition::Decided,
 };
+
+/// An action that sends a request, while it is in hand.
+pub(super) struct Sending<'s> {
+    pub(super) executor: &'s Executor,
+    pub(super) run: &'s RunInProgress<'s>,
+    pub(super) next: &'s Next<'s>,
+    pub(super) outgoing: &'s Arc<dyn Outgoing>,
+    pub(super) record: &'s ActionRecord,
+}
 
 /// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
 /// used by every attempt.
@@ -59,74 +69,93 @@ impl RenderedRequest {
     }
 }
 
-/// The account, the request and the policy's ruling; or why the action fails.
-pub(super) async fn prepare(
-    executor: &Executor,
-    run: &RunInProgress<'_>,
-    next: &Next<'_>,
-    outgoing: &Arc<dyn Outgoing>,
-    record: &ActionRecord,
-    circumstances: Circumstances,
-    policy: &Policy,
-) -> Result<Prepared, Hindrance> {
-    if !circumstances.owner_may_run {
-        return Err(RefusedReason::OwnerCannotRun.to_string().into());
-    }
-    let name = outgoing.account();
-    let account = circumstances.account;
-    let account = account.ok_or_else(|| format!("the owner has no connected account {name:?}"))?;
-    if outgoing.sets_header(&account.header) {
-        let header = &account.header;
-        return Err(format!("the header {header:?} is reserved for the account").into());
-    }
-    let recorded = match &record.request {
-        Some(recorded) => Some(recorded_request(recorded, &account, name)?),
-        None => None,
-    };
-    let (rendered, shown) = match recorded {
-        None => {
-            let (rendered, shown) = render(executor, run, next, outgoing, &account).await?;
-            (rendered.clone(), shown.unwrap_or(rendered))
+impl Sending<'_> {
+    /// The account, the request and the policy's ruling; or why the action fails.
+    pub(super) async fn prepare(&self, now: Circumstances) -> Result<Prepared, Hindrance> {
+        let (parsed, workspace) = (&self.executor.parsed, self.run.turn.workspace);
+        let policy = || parsed.policy(workspace, now.policy_version);
+        let policy = self.executor.persist(policy).await??;
+        if !now.owner_may_run {
+            return Err(RefusedReason::OwnerCannotRun.to_string().into());
         }
-        Some(recorded) => match outgoing.shown(&recorded.request) {
-            // Rendered once: later attempts send what was recorded.
-            None => (recorded.clone(), recorded),
-            // Recorded is what is shown of it (once it was more): what is sent must look like that.
-            Some(request) => {
-                let (rendered, shown) = render(executor, run, next, outgoing, &account).await?;
-                if shown.is_none_or(|shown| shown.request != request) {
-                    return Err("the request is not the one that was recorded"
-                        .to_owned()
-                        .into());
-                }
-                (rendered, recorded)
-            }
-        },
-    };
-    let is_new = record.request.is_none();
-    if is_new && !run.has_room_for(shown.to_json().len()) {
-        let megabytes = MAX_STORED >> 20;
-        return Err(format!("the run would store more than {megabytes} MiB").into());
+        let name = self.outgoing.account();
+        let account = now.account;
+        let account =
+            account.ok_or_else(|| format!("the owner has no connected account {name:?}"))?;
+        if self.outgoing.sets_header(&account.header) {
+            let header = &account.header;
+            return Err(format!("the header {header:?} is reserved for the account").into());
+        }
+        let (rendered, shown) = self.requests(&account).await?;
+        let is_new = self.record.request.is_none();
+        if is_new && !self.run.has_room_for(shown.to_json().len()) {
+            let megabytes = MAX_STORED >> 20;
+            return Err(format!("the run would store more than {megabytes} MiB").into());
+        }
+        let url = rendered.request.url.parse::<Url>();
+        let url = url.map_err(|_| "the recorded request has no valid URL".to_owned())?;
+        let ruling = policy.decide(&ActionFacts {
+            host: url.host_str().unwrap_or_default(),
+            action: self.next.action.kind.name,
+            account: name,
+            method: &rendered.request.method,
+            taint: self.next.taint,
+        });
+        Ok(Prepared {
+            account,
+            rendered,
+            shown,
+            ruling,
+            policy_version: now.policy_version,
+        })
     }
-    let url: Url = rendered
-        .request
-        .url
-        .parse()
-        .map_err(|_| "the recorded request has no valid URL".to_owned())?;
-    let ruling = policy.decide(&ActionFacts {
-        host: url.host_str().unwrap_or_default(),
-        action: next.action.kind.name,
-        account: name,
-        method: &rendered.request.method,
-        taint: next.taint,
-    });
-    Ok(Prepared {
-        account,
-        rendered,
-        shown,
-        ruling,
-        policy_version: circumstances.policy_version,
-    })
+
+    /// What is sent, and what is recorded and shown of it.
+    async fn requests(
+        &self,
+        account: &Account,
+    ) -> Result<(RenderedRequest, RenderedRequest), Hindrance> {
+        let Some(recorded) = &self.record.request else {
+            let (rendered, shown) = self.render(account).await?;
+            return Ok((rendered.clone(), shown.unwrap_or(rendered)));
+        };
+        let recorded = recorded_request(recorded, account, self.outgoing.account())?;
+        // Rendered once: later attempts send what was recorded.
+        let Some(request) = self.outgoing.shown(&recorded.request) else {
+            return Ok((recorded.clone(), recorded));
+        };
+        // Recorded is what is shown of it (once it was more): what is sent must look like that.
+        let (rendered, shown) = self.render(account).await?;
+        if shown.is_none_or(|shown| shown.request != request) {
+            let reason = "the request is not the one that was recorded";
+            return Err(reason.to_owned().into());
+        }
+        Ok((rendered, recorded))
+    }
+
+    /// The request, and what is shown of it where that is another.
+    async fn render(
+        &self,
+        account: &Account,
+    ) -> Result<(RenderedRequest, Option<RenderedRequest>), Hindrance> {
+        let next = self.next;
+        let values = self.executor.values(self.run, &next.action.references);
+        let values = values.await?;
+        let context = match &next.arguments {
+            Some(arguments) => arguments.with(&values.context),
+            None => values.context.clone(),
+        };
+        let (base_url, rendering) = (base_url(account)?, Arc::clone(self.outgoing));
+        let rendered = move || rendering.render(&base_url, &context.renderer());
+        let request = evaluate(rendered).await?;
+        let shown = self.outgoing.shown(&request);
+        let by_account = |request| RenderedRequest {
+            account_id: account.id,
+            account: self.outgoing.account().to_owned(),
+            request,
+        };
+        Ok((by_account(request), shown.map(by_account)))
+    }
 }
 
 /// The request as it was rendered for an earlier attempt or an approval.
@@ -148,31 +177,6 @@ fn recorded_request(
         ));
     }
     Ok(rendered)
-}
-
-/// The request, and what is shown of it where that is another.
-async fn render(
-    executor: &Executor,
-    run: &RunInProgress<'_>,
-    next: &Next<'_>,
-    outgoing: &Arc<dyn Outgoing>,
-    account: &Account,
-) -> Result<(RenderedRequest, Option<RenderedRequest>), Hindrance> {
-    let values = executor.values(run, &next.action.references).await?;
-    let context = match &next.arguments {
-        Some(arguments) => arguments.with(&values.context),
-        None => values.context.clone(),
-    };
-    let (base_url, rendering) = (base_url(account)?, Arc::clone(outgoing));
-    let rendered = move || rendering.render(&base_url, &context.renderer());
-    let request = evaluate(rendered).await?;
-    let shown = outgoing.shown(&request);
-    let by_account = |request| RenderedRequest {
-        account_id: account.id,
-        account: outgoing.account().to_owned(),
-        request,
-    };
-    Ok((by_account(request), shown.map(by_account)))
 }
 
 /// Where the requests to an account go, if they may go there: people may write its row.

@@ -19,7 +19,8 @@ use letterbox_workflow::{
 use super::{
     kept_answers::Answers,
     plan::{self, Next},
-    record::{ActionKey, ActionRecord, Circumstances, End, RunFacts, TakenRun, Then, Turn},
+    record::{ActionRecord, Circumstances, RunFacts, TakenRun, Turn},
+    transition::{ActionKey, End, Then},
     turns::Place,
 };
 use crate::egress::MAX_BODY_BYTES;

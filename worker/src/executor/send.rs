@@ -20,13 +20,11 @@ use super::{
     Executor, MARGIN,
     approvals::{Permission, permission},
     plan::Next,
-    prepare::{Prepared, prepare},
-    record::{
-        Account, ActionRecord, Beginning, Change, Circumstances, Decided, Hindrance, Outcome,
-        Retries, Then,
-    },
+    prepare::{Prepared, Sending},
+    record::{Account, Circumstances, Hindrance, Retries},
     run_in_progress::RunInProgress,
     store,
+    transition::{Beginning, Change, Decided, Outcome, Then},
 };
 use crate::{
     egress::{Credential, EgressError, HttpResponse},
@@ -58,15 +56,6 @@ pub(super) struct Exchange {
     pub(super) retries: Retries,
 }
 
-/// An action that sends a request, while it is in hand.
-pub(super) struct Sending<'s> {
-    pub(super) executor: &'s Executor,
-    pub(super) run: &'s RunInProgress<'s>,
-    pub(super) next: &'s Next<'s>,
-    pub(super) outgoing: &'s Arc<dyn Outgoing>,
-    pub(super) record: &'s ActionRecord,
-}
-
 impl Executor {
     /// What comes of an action that sends a request.
     pub(super) async fn send(
@@ -90,12 +79,8 @@ impl Sending<'_> {
     async fn stages(&self) -> Result<Outcome, Hindrance> {
         // It failed, which was answered only after another worker had taken the run.
         if let Some(reason) = &self.record.failed {
-            let id = self.next.action.id.clone();
-            return Ok(Outcome::Fail {
-                change: None,
-                why: format!("{id}: {reason}"),
-                record: (id, self.record.clone()),
-            });
+            let why = format!("{}: {reason}", self.next.action.id);
+            return Ok(Outcome::Fail(None, why));
         }
 
         // What holds now. What is to be sent from a held workspace waits until it is released.
@@ -141,19 +126,8 @@ impl Sending<'_> {
         };
 
         // The exchange, and what came of it.
-        let asked = Instant::now();
-        let answered = self.exchange(&prepared, &attempt).await;
-        let took = asked.elapsed();
-        let is_renewed = self
-            .is_renewed(&prepared.account, &answered, &retries)
-            .await?;
-        Ok(self.conclude(Exchange {
-            attempt: attempt.number,
-            took,
-            answered,
-            is_renewed,
-            retries,
-        }))
+        let exchange = self.exchange(&prepared, &attempt, retries).await?;
+        Ok(self.conclude(exchange))
     }
 
     /// What holds for an action that calls this account.
@@ -170,25 +144,6 @@ impl Sending<'_> {
         let database = &self.executor.database;
         let ask = || store::load::circumstances(database, workspace, owner, account);
         self.executor.persist(ask).await
-    }
-
-    /// What would be sent, and what the policy says of it.
-    async fn prepare(&self, circumstances: Circumstances) -> Result<Prepared, Hindrance> {
-        let (executor, run, next) = (self.executor, self.run, self.next);
-        let (workspace, version) = (run.turn.workspace, circumstances.policy_version);
-        let policy = || executor.parsed.policy(workspace, version);
-        let policy = executor.persist(policy).await??;
-        let (outgoing, record) = (self.outgoing, self.record);
-        prepare(
-            executor,
-            run,
-            next,
-            outgoing,
-            record,
-            circumstances,
-            &policy,
-        )
-        .await
     }
 
     /// Begins an attempt; or says how the run is let go of, because it may not begin now.
@@ -217,7 +172,14 @@ impl Sending<'_> {
         let begin = || async {
             let asked = Instant::now();
             let again = has_failed.swap(true, Ordering::Relaxed);
-            Ok((asked, self.executor.steps.begin(&beginning, again).await?))
+            Ok((
+                asked,
+                self.executor
+                    .batches
+                    .beginnings
+                    .ask(&beginning, again)
+                    .await?,
+            ))
         };
         let (asked, begun) = self.executor.persist(begin).await?;
         self.count_request(&beginning.decided);
@@ -236,8 +198,28 @@ impl Sending<'_> {
         }
     }
 
-    /// Sends the request. The credential is opened for it and not kept.
+    /// Sends the request, and looks whether its token was refused.
     async fn exchange(
+        &self,
+        prepared: &Prepared,
+        attempt: &Attempt,
+        retries: Retries,
+    ) -> Result<Exchange, DatabaseError> {
+        let asked = Instant::now();
+        let answered = self.send(prepared, attempt).await;
+        let took = asked.elapsed();
+        let is_renewed = self.is_renewed(&prepared.account, &answered, &retries);
+        Ok(Exchange {
+            attempt: attempt.number,
+            took,
+            is_renewed: is_renewed.await?,
+            answered,
+            retries,
+        })
+    }
+
+    /// Sends the request. The credential is opened for it and not kept.
+    async fn send(
         &self,
         prepared: &Prepared,
         attempt: &Attempt,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
 use uuid::Uuid;
 
-use super::record::AttemptEnd;
+use super::transition::AttemptEnd;
 use crate::egress::{EgressError, HttpResponse};
 
 /// Longest pause between two attempts, whether an account asks for it or not.

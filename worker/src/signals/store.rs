@@ -1,42 +1,29 @@
-//! Stores signals: one statement for the native ones of a batch and one for the generic ones. A
-//! signal that is already stored stays unchanged.
+//! Stores signals. A signal that is already stored stays unchanged.
 
-use letterbox_database::{
-    BoundStatement, DatabaseError, Statement, Transaction, Work, replace_nul, statements,
+use jiff::Timestamp;
+use letterbox_common::{
+    ids::{DeliveryId, WebhookId, WorkspaceId},
+    states::SignalKind,
 };
+use letterbox_database::{DatabaseError, Transaction, Work, replace_nul, statements};
+use postgres_types::ToSql;
 
-use super::{Mapped, Signal, proposal::Native};
+use super::{Mapped, Signal};
 use crate::{metrics, recorder::Recorder, stored_bytes::ROW_BYTES};
 
 statements! {
-    /// Inserts signals that meet the proposal contract. Signals already stored stay unchanged.
-    INSERT_NATIVE = insert_native_signals "
+    /// Inserts signals: those that meet the proposal contract with their members, others with the
+    /// first rule that each broke. Signals already stored stay unchanged.
+    fn insert_signals(signals: &[SignalRow<'_>]) -> u64 = "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
-                     kind, entity, source_tool, event_id, amount_value, amount_currency, position)
-SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind, entity,
-       source_tool, event_id, amount_value::numeric, amount_currency,
+                     kind, generic_reason, entity, source_tool, event_id, amount_value,
+                     amount_currency, position)
+SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind,
+       generic_reason, entity, source_tool, event_id, amount_value::numeric, amount_currency,
        (SELECT p.position FROM signal_position p)
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
-            $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind,
-             entity, source_tool, event_id, amount_value, amount_currency)
+FROM unnest($1::mapped_delivery[])
 ORDER BY workspace_id, signal_id
-ON CONFLICT (workspace_id, signal_id) DO NOTHING
-RETURNING signal_id";
-
-    /// Inserts all other signals, with the first rule that each broke. Signals already stored stay
-    /// unchanged.
-    INSERT_GENERIC = insert_generic_signals "
-INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
-                     kind, generic_reason, position)
-SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, 'generic',
-       reason, (SELECT p.position FROM signal_position p)
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::bytea[],
-            $7::text[], $8::text[])
-     AS new (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, reason)
-ORDER BY workspace_id, signal_id
-ON CONFLICT (workspace_id, signal_id) DO NOTHING
-RETURNING signal_id";
+ON CONFLICT (workspace_id, signal_id) DO NOTHING";
 }
 
 /// Stores signals, all or none. They are committed when this returns.
@@ -45,14 +32,8 @@ RETURNING signal_id";
 /// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
 /// matter because a repeat changes nothing. Permanent when a signal breaks a constraint.
 pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<(), DatabaseError> {
-    let (mut native, mut generic) = (Vec::new(), Vec::new());
-    for &signal in signals {
-        match &signal.mapped {
-            Mapped::Native(mapped) => native.push((signal, mapped)),
-            Mapped::Generic(reason) => generic.push((signal, *reason)),
-        }
-    }
-    let work = StoreSignals { native, generic };
+    let rows = signals.iter().map(|signal| SignalRow::of(signal));
+    let work = StoreSignals(rows.collect());
     // An uncommitted batch must not be acknowledged.
     let name = "store_signals";
     let stored = recorder.database.transaction(name, &work).await?;
@@ -64,85 +45,64 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
             .stored_bytes
             .add(signal.workspace, Some(signal.webhook), bytes);
     }
-    metrics::SIGNALS.increment(stored as u64);
-    metrics::SIGNALS_REPEATED.increment((signals.len() - stored) as u64);
+    metrics::SIGNALS.increment(stored);
+    metrics::SIGNALS_REPEATED.increment(signals.len() as u64 - stored);
     Ok(())
 }
 
 /// Stores a batch and counts the new signals.
-struct StoreSignals<'a> {
-    native: Vec<(&'a Signal, &'a Native)>,
-    /// Each with the first rule that it broke.
-    generic: Vec<(&'a Signal, &'static str)>,
-}
+struct StoreSignals<'a>(Vec<SignalRow<'a>>);
 
 impl Work for StoreSignals<'_> {
-    type Output = usize;
+    type Output = u64;
 
-    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<usize>, DatabaseError> {
-        let native = self.native.first().map(|_| self.insert_native());
-        let generic = self.generic.first().map(|_| self.insert_generic());
-        let inserts = Vec::from_iter(native.into_iter().chain(generic));
-        let inserted = transaction.pipeline(&inserts).await?;
-        Ok(Some(inserted.iter().map(Vec::len).sum()))
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<u64>, DatabaseError> {
+        Ok(Some(insert_signals(transaction, &self.0).await?))
     }
 }
 
-impl StoreSignals<'_> {
-    fn insert_native(&self) -> BoundStatement<'_> {
-        let native = || self.native.iter().map(|(_, native)| native);
-        let amounts = || native().map(|one| one.amount.as_ref());
-        common(
-            &INSERT_NATIVE,
-            &self.native.iter().map(|(signal, _)| *signal),
-        )
-        .column(/* $8 kind */ native().map(|one| one.kind))
-        .column(
-            /* $9 entity */ native().map(|one| replace_nul(&one.entity)),
-        )
-        .column(
-            /* $10 source_tool */ native().map(|one| replace_nul(&one.source_tool)),
-        )
-        .column(
-            /* $11 event_id */ native().map(|one| one.event_id.as_deref().map(replace_nul)),
-        )
-        .column(
-            /* $12 amount_value */ amounts().map(|one| Some(one?.value.to_string())),
-        )
-        .column(
-            /* $13 amount_currency */ amounts().map(|one| Some(one?.currency.as_str())),
-        )
-    }
-
-    fn insert_generic(&self) -> BoundStatement<'_> {
-        common(
-            &INSERT_GENERIC,
-            &self.generic.iter().map(|(signal, _)| *signal),
-        )
-        .column(
-            /* $8 generic_reason */ self.generic.iter().map(|(_, reason)| *reason),
-        )
-    }
+/// A signal, as its columns.
+#[derive(Debug, ToSql)]
+#[postgres(name = "mapped_delivery")]
+struct SignalRow<'a> {
+    workspace_id: WorkspaceId,
+    signal_id: DeliveryId,
+    webhook_id: WebhookId,
+    received_at: Timestamp,
+    request_id: Option<&'a str>,
+    body: &'a [u8],
+    headers: Option<&'a str>,
+    kind: SignalKind,
+    generic_reason: Option<&'static str>,
+    entity: Option<String>,
+    source_tool: Option<String>,
+    event_id: Option<String>,
+    amount_value: Option<String>,
+    amount_currency: Option<&'a str>,
 }
 
-/// A statement with the columns that every signal has.
-fn common<'a>(
-    statement: &'static Statement,
-    signals: &(impl Iterator<Item = &'a Signal> + Clone),
-) -> BoundStatement<'a> {
-    let all = || signals.clone();
-    BoundStatement::new(statement)
-        .column(/* $1 workspace_id */ all().map(|one| one.workspace))
-        .column(/* $2 signal_id */ all().map(|one| one.id))
-        .column(/* $3 webhook_id */ all().map(|one| one.webhook))
-        .column(
-            /* $4 received_at */ all().map(|one| one.receipt.received_at),
-        )
-        .column(
-            /* $5 request_id */ all().map(|one| one.receipt.request_id.as_deref()),
-        )
-        .column(/* $6 body */ all().map(|one| &one.body[..]))
-        .column(
-            /* $7 headers */ all().map(|one| one.headers.as_deref()),
-        )
+impl<'a> SignalRow<'a> {
+    fn of(signal: &'a Signal) -> Self {
+        let (native, generic_reason) = match &signal.mapped {
+            Mapped::Native(native) => (Some(native), None),
+            Mapped::Generic(reason) => (None, Some(*reason)),
+        };
+        let amount = native.and_then(|native| native.amount.as_ref());
+        Self {
+            workspace_id: signal.workspace,
+            signal_id: signal.id,
+            webhook_id: signal.webhook,
+            received_at: signal.receipt.received_at,
+            request_id: signal.receipt.request_id.as_deref(),
+            body: &signal.body,
+            headers: signal.headers.as_deref(),
+            kind: native.map_or(SignalKind::Generic, |native| native.kind),
+            generic_reason,
+            entity: native.map(|native| replace_nul(&native.entity)),
+            source_tool: native.map(|native| replace_nul(&native.source_tool)),
+            event_id: native.and_then(|native| native.event_id.as_deref().map(replace_nul)),
+            amount_value: amount.map(|amount| amount.value.to_string()),
+            amount_currency: amount.map(|amount| amount.currency.as_str()),
+        }
+    }
 }

@@ -2,13 +2,16 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Data, DataStruct, DeriveInput, Error, Field, Fields, Path, Result, parse_macro_input};
+use syn::{
+    Data, DataStruct, DeriveInput, Error, Field, Fields, Ident, Path, Result, parse_macro_input,
+};
 
 /// Derives `letterbox_database::FromRow`: each field is read from the column of its name, unless it
 /// says otherwise:
 ///
 /// | attribute | the field is |
 /// |---|---|
+/// | `#[row(name = column)]` | the column of another name |
 /// | `#[row(with = path)]` | what a function makes of the column |
 /// | `#[row(flatten)]` | a struct that is read from the same row |
 /// | `#[row(from = path)]` | what a function reads from the row |
@@ -51,6 +54,10 @@ fn read(field: &Field) -> Result<TokenStream> {
         attribute.parse_nested_meta(|meta| {
             let path = || meta.value()?.parse::<Path>();
             read = match meta.path.get_ident().map(ToString::to_string).as_deref() {
+                Some("name") => {
+                    let column: Ident = meta.value()?.parse()?;
+                    quote!(row.try_get(stringify!(#column))?)
+                }
                 Some("with") => {
                     let path = path()?;
                     quote!(#path(#read))
@@ -61,7 +68,10 @@ fn read(field: &Field) -> Result<TokenStream> {
                 }
                 Some("flatten") => quote!(::letterbox_database::FromRow::from_row(row)?),
                 Some("default") => quote!(Default::default()),
-                _ => return Err(meta.error("`with`, `flatten`, `from` or `default` is expected")),
+                _ => {
+                    let known = "`name`, `with`, `flatten`, `from` or `default` is expected";
+                    return Err(meta.error(known));
+                }
             };
             Ok(())
         })?;

@@ -8,14 +8,19 @@ mod model;
 
 use letterbox_common::{
     ids::{ApprovalId, UserId},
-    states::{ActionState, ActiveState, ApprovalState, MemberRole},
+    states::{ActiveState, ApprovalState, MemberRole},
 };
 use letterbox_operator::Operator;
 use letterbox_tests::World;
 
 use self::events::Event;
 use self::model::{Model, PEOPLE, Policy, Question, ROLES, Rows, Seen, Step, Told};
-use super::worker::{Account, Decided, Run, Worker};
+use super::worker::{Account, Decided, LEASE, Run, Worker};
+use letterbox_worker::executor::{
+    approvals::ApprovalStatus,
+    transition::{Change, End, Then},
+};
+use letterbox_workflow::Decision;
 
 const ROWS: &str = "
 SELECT r.state AS run, a.state AS active, a.due_at <= clock_timestamp() AS is_due,
@@ -82,16 +87,19 @@ impl Real {
     async fn take(&mut self, stage: &Stage, policy: Policy) -> Option<Seen> {
         let (turn, taken) = stage.worker.take(&self.run).await?;
         let (facts, record) = stage.worker.load(&self.run).await;
-        let record = record.as_ref();
-        let expires_in = record.and_then(|row| row.get::<_, Option<f64>>("approval_expires_in"));
-        let has_lapsed = record.and_then(|row| row.get("approval_lapsed"));
+        let approval = record.as_ref().and_then(|record| record.approval);
         let seen = Seen {
             is_cancelled: taken.is_cancelled,
-            version: facts.get("policy_version"),
-            begun: record.map_or(0, |row| row.get("begun")),
-            question: record.and_then(|row| row.get("approval_state")),
-            is_over: expires_in.is_some_and(|seconds| seconds < 0.0),
-            has_lapsed: has_lapsed.unwrap_or(false),
+            version: facts.circumstances.policy_version,
+            begun: record.as_ref().map_or(0, |record| record.begun),
+            question: approval.map(|approval| match approval {
+                ApprovalStatus::Pending(_) => ApprovalState::Pending,
+                ApprovalStatus::Approved | ApprovalStatus::Lapsed => ApprovalState::Approved,
+                ApprovalStatus::Denied => ApprovalState::Denied,
+                ApprovalStatus::Expired => ApprovalState::Expired,
+                ApprovalStatus::Withdrawn => ApprovalState::Withdrawn,
+            }),
+            has_lapsed: approval == Some(ApprovalStatus::Lapsed),
         };
         self.turn = Some((turn, seen, policy));
         Some(seen)
@@ -101,8 +109,8 @@ impl Real {
         let (turn, seen, policy) = self.turn.take().unwrap();
         let by = Decided {
             decision: match policy {
-                Policy::Allows => "allow",
-                Policy::Asks | Policy::AsksAnother => "approve",
+                Policy::Allows => Decision::Allow,
+                Policy::Asks | Policy::AsksAnother => Decision::Approve,
             },
             policy: seen.version,
             was_asked: seen.question.is_some(),
@@ -113,12 +121,14 @@ impl Real {
         match Model::step(seen, policy) {
             Step::LetGo => worker.let_go(run, turn).await.is_held,
             Step::Ask => {
-                let asking = worker.change(run, turn, ActionState::WaitingApproval, &by);
-                asking.await.is_held
+                let change = Change::AwaitsApproval(run.decided(&by));
+                let then = Then::AwaitApproval(LEASE);
+                worker.change(run, turn, &by, change, then).await.is_held
             }
             Step::Deny => {
-                let denying = worker.change(run, turn, ActionState::Denied, &by);
-                denying.await.is_held
+                let change = Change::Denied(run.failure(None), run.decided(&by));
+                let then = Then::End(End::Denied("because".to_owned()));
+                worker.change(run, turn, &by, change, then).await.is_held
             }
             Step::Begin => {
                 let begins = worker.begin(run, turn, &by).await.is_some();

@@ -50,9 +50,8 @@ pub struct Seen {
     pub is_cancelled: bool,
     pub version: i32,
     pub begun: i32,
+    /// Expired also if nobody has answered in time.
     pub question: Option<ApprovalState>,
-    /// Nobody has answered in time.
-    pub is_over: bool,
     /// Who has approved may not any more.
     pub has_lapsed: bool,
 }
@@ -121,7 +120,6 @@ impl Model {
             (Policy::Allows, _) => Step::Begin,
             (_, Some(Approved)) if !seen.has_lapsed => Step::Begin,
             (_, Some(Expired)) => Step::Deny,
-            _ if seen.is_over => Step::Deny,
             _ => Step::Ask,
         }
     }
@@ -159,13 +157,15 @@ impl Model {
         self.rows.active = Some((ActiveState::Taken, false));
         let question = self.rows.question;
         let is_approved = question.is_some_and(|one| one.state == ApprovalState::Approved);
-        let is_pending = question.is_some_and(|one| one.state == ApprovalState::Pending);
+        let as_seen = |one: Question| match one.state {
+            ApprovalState::Pending if one.is_over => ApprovalState::Expired,
+            state => state,
+        };
         let seen = Seen {
             is_cancelled: self.is_cancelled,
             version: self.version,
             begun: self.rows.begun,
-            question: question.map(|one| one.state),
-            is_over: is_pending && question.is_some_and(|one| one.is_over),
+            question: question.map(as_seen),
             has_lapsed: is_approved && !self.is_approved(),
         };
         (self.seen, self.is_held) = (Some((seen, self.policy)), true);

@@ -8,7 +8,7 @@
 mod events;
 mod model;
 
-use letterbox_common::states::{ActionState, ActiveState, MemberRole};
+use letterbox_common::states::{ActionState, ActiveState, MemberRole, RunState};
 use letterbox_operator::Operator;
 use letterbox_tests::{EXPIRE, World};
 use std::collections::HashMap;
@@ -17,6 +17,8 @@ use uuid::Uuid;
 use self::events::Event;
 use self::model::{Action, Active, Model, Need, Rows, Seen, Told};
 use super::worker::{Decided, Run, Taken, Worker};
+use letterbox_worker::executor::transition::End;
+use letterbox_workflow::Decision;
 
 /// The same on a database.
 struct Real {
@@ -83,23 +85,24 @@ impl Real {
 
     async fn load(&self, worker: &Worker) -> Seen {
         let (facts, record) = worker.load(&self.run).await;
-        let number = |name: &str| record.as_ref().map_or(0, |row| row.get(name));
+        let record = record.unwrap_or_default();
+        let now = facts.circumstances;
         Seen {
-            state: record.as_ref().map(|row| row.get("state")),
-            begun: number("begun"),
-            answered: number("answered"),
-            policy: facts.get("policy_version"),
+            state: record.state,
+            begun: record.begun,
+            answered: record.answered,
+            policy: now.policy_version,
             needs: [
-                !facts.get::<_, bool>("is_held"),
-                facts.get("owner_may_run"),
-                !facts.get::<_, bool>("waits"),
+                !now.is_held,
+                now.owner_may_run,
+                now.account.is_some_and(|one| !one.waits),
             ],
         }
     }
 
     async fn begin_attempt(&mut self, worker: &Worker, turn: usize, seen: Seen) -> Option<usize> {
         let by = Decided {
-            decision: "allow",
+            decision: Decision::Allow,
             policy: seen.policy,
             was_asked: false,
             begun: seen.begun,
@@ -185,7 +188,10 @@ impl super::Real for Real {
                 told = Told::Written(worker.let_go(&self.run, self.turns[turn]).await);
             }
             Event::End(turn) => {
-                let end = Model::end_by(model.turns[turn].seen.unwrap());
+                let end = match Model::end_by(model.turns[turn].seen.unwrap()) {
+                    RunState::Succeeded => End::Succeeded,
+                    state => End::Failed(state.to_string()),
+                };
                 worker.end(&self.run, self.turns[turn], end).await;
             }
             Event::Expire => {

@@ -4,17 +4,21 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use letterbox_common::ids::{RunId, WorkspaceId};
-use letterbox_database::{BoundStatement, Database, DatabaseError, Transaction, Work, statements};
+use letterbox_database::{Database, DatabaseError, FromRow, Transaction, Work, statements};
+use tokio::try_join;
 use uuid::Uuid;
 
-use super::{HOLD_RUNS, of_actions, of_turns};
-use crate::executor::{MIN_LEASE, record::Beginning};
+use super::{
+    Key, hold_runs, key,
+    rows::{ActionRow, RunRow},
+    unless_empty,
+};
+use crate::executor::{MIN_LEASE, transition::Beginning};
 
 statements! {
     /// Locks actions that people were asked about.
-    LOCK_ASKED = lock_asked "
-SELECT FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS i (workspace_id, run_id, action_id)
+    fn lock_asked(actions: &[RunRow<'_>]) = "
+SELECT FROM unnest($1::run_change[]) AS i
 JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.action_id = i.action_id
 ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
@@ -22,16 +26,11 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
     /// Begins attempts, each if everything that it was decided by still holds. The same attempt of
     /// the same turn may begin twice, which changes nothing: nobody else can have begun it. Until
     /// it is answered it may have been done. A question that is not asked any more is withdrawn.
-    BEGIN_ATTEMPTS = begin_attempts "
-WITH item AS (
-    SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[],
-        $7::text[], $8::text[], $9::uuid[], $10::text[], $11::int[], $12::int[], $13::text[],
-        $14::uuid[], $15::bool[], $16::int[], $17::int[])
-        AS i (workspace_id, run_id, turn, action_id, type, part_of, untrusted, steered_by,
-              idempotency_key, decision, decision_rule, policy_version, request, account_id,
-              was_asked, begun, answered)
-), may AS (
-    SELECT i.* FROM item i
+    fn begin_attempts(
+        attempts: &[ActionRow<'_>], lease_seconds: f64, least_seconds: f64,
+    ) -> Vec<Begun> = "
+WITH may AS (
+    SELECT i.* FROM unnest($1::action_change[]) AS i
     JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.state = 'taken' AND a.turn = i.turn AND NOT a.is_cancelled
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
@@ -60,8 +59,8 @@ WITH item AS (
     SELECT workspace_id, run_id, action_id,
            (SELECT count(*) + 1 FROM run_actions e
             WHERE e.workspace_id = may.workspace_id AND e.run_id = may.run_id),
-           type, 'running', untrusted::text[], steered_by::text[], idempotency_key, part_of,
-           decision, decision_rule, policy_version, request, begun + 1, answered, 1
+           kind, 'running', untrusted, steered_by, gen_random_uuid(), part_of, decision,
+           decision_rule, policy_version, request, begun + 1, answered, 1
     FROM may
     ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
         state = 'running', decision = EXCLUDED.decision, decision_rule = EXCLUDED.decision_rule,
@@ -82,11 +81,19 @@ WITH item AS (
     WHERE m.was_asked AND r.workspace_id = m.workspace_id AND r.run_id = m.run_id
       AND r.state = 'waiting_approval'
 ), renewed AS (
-    UPDATE active_runs a SET due_at = clock_timestamp() + $18::float8 * interval '1 second'
+    UPDATE active_runs a SET due_at = clock_timestamp() + $2::float8 * interval '1 second'
     FROM begun b WHERE a.workspace_id = b.workspace_id AND a.run_id = b.run_id
-      AND a.due_at < clock_timestamp() + $19::float8 * interval '1 second'
+      AND a.due_at < clock_timestamp() + $3::float8 * interval '1 second'
 )
 SELECT workspace_id, run_id, idempotency_key FROM begun";
+}
+
+/// An attempt that has begun.
+#[derive(FromRow)]
+struct Begun {
+    #[row(from = key)]
+    run: Key,
+    idempotency_key: Uuid,
 }
 
 /// Begins attempts, of each run at most one. Returns the idempotency key of each, in their order;
@@ -95,7 +102,7 @@ SELECT workspace_id, run_id, idempotency_key FROM begun";
 /// # Errors
 /// When the database does not answer: whether they have begun is then unknown. Permanent when it
 /// refuses one of them.
-pub(in crate::executor) async fn begin(
+pub async fn begin(
     database: &Database,
     beginnings: &[&Beginning],
     lease: Duration,
@@ -104,6 +111,10 @@ pub(in crate::executor) async fn begin(
     let begin = BeginAttempts { beginnings, lease };
     let begun = database.transaction(name, &begin).await?;
     let begun = begun.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    let begun: HashMap<_, _> = begun
+        .into_iter()
+        .map(|one| (one.run, one.idempotency_key))
+        .collect();
     let keys = beginnings
         .iter()
         .map(|one| begun.get(&one.turn.key()).copied());
@@ -116,70 +127,25 @@ struct BeginAttempts<'b> {
 }
 
 impl Work for BeginAttempts<'_> {
-    type Output = HashMap<(WorkspaceId, RunId), Uuid>;
+    type Output = Vec<Begun>;
 
     async fn run(
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        let turns = || self.beginnings.iter().map(|one| one.turn);
-        let mut statements = Vec::new();
-        let asked: Vec<&Beginning> = self.asked().collect();
-        if !asked.is_empty() {
-            statements.push(lock_asked(&asked));
-        }
-        // The statement that begins looks again at what holds once the rows are locked.
-        statements.push(of_turns(&HOLD_RUNS, turns()));
-        statements.push(self.begin());
-        let results = transaction.pipeline(&statements).await?;
-        let mut begun = HashMap::new();
-        for row in results.last().into_iter().flatten() {
-            let key = (row.try_get("workspace_id")?, row.try_get("run_id")?);
-            begun.insert(key, row.try_get("idempotency_key")?);
-        }
+        let all = || self.beginnings.iter().copied();
+        let asked = all().filter(|one| one.was_asked);
+        let asked = Vec::from_iter(asked.map(|one| RunRow::of_action(one.turn, &one.action)));
+        let turns = Vec::from_iter(all().map(|one| RunRow::of_turn(one.turn)));
+        let attempts = Vec::from_iter(all().map(ActionRow::begun));
+        let (lease, least) = (self.lease.as_secs_f64(), MIN_LEASE.as_secs_f64());
+        let ((), _, begun) = try_join!(
+            biased;
+            unless_empty(&asked, |asked| lock_asked(transaction, asked)),
+            // The statement that begins looks again at what holds once the rows are locked.
+            hold_runs(transaction, &turns),
+            begin_attempts(transaction, &attempts, lease, least),
+        )?;
         Ok(Some(begun))
     }
-}
-
-impl BeginAttempts<'_> {
-    fn asked(&self) -> impl Iterator<Item = &Beginning> {
-        self.beginnings.iter().copied().filter(|one| one.was_asked)
-    }
-
-    fn begin(&self) -> BoundStatement<'_> {
-        let all = || self.beginnings.iter();
-        let decided = || all().map(|one| &one.decided);
-        let begin = of_turns(&BEGIN_ATTEMPTS, all().map(|one| one.turn));
-        of_actions(begin, all().map(|one| &one.action))
-            .column(/* $9 idempotency_key */ all().map(|_| Uuid::new_v4()))
-            .column(
-                /* $10 decision */ decided().map(|one| one.ruling.decision),
-            )
-            .column(
-                /* $11 decision_rule */ decided().map(|one| one.ruling.rule),
-            )
-            .column(
-                /* $12 policy_version */ decided().map(|one| one.policy_version),
-            )
-            .column(
-                /* $13 request */ decided().map(|one| one.request.as_str()),
-            )
-            .column(/* $14 account_id */ all().map(|one| one.account))
-            .column(/* $15 was_asked */ all().map(|one| one.was_asked))
-            .column(/* $16 begun */ all().map(|one| one.action.begun))
-            .column(/* $17 answered */ all().map(|one| one.action.answered))
-            .bind(/* $18 lease_seconds */ self.lease.as_secs_f64())
-            .bind(/* $19 least_seconds */ MIN_LEASE.as_secs_f64())
-    }
-}
-
-fn lock_asked<'b>(asked: &[&'b Beginning]) -> BoundStatement<'b> {
-    BoundStatement::new(&LOCK_ASKED)
-        .column(
-            /* $1 workspace_id */ asked.iter().map(|one| one.turn.workspace),
-        )
-        .column(/* $2 run_id */ asked.iter().map(|one| one.turn.run))
-        .column(
-            /* $3 action_id */ asked.iter().map(|one| one.action.id.as_str()),
-        )
 }

@@ -1,21 +1,15 @@
 //! Loading runs that were taken: what was submitted, what has been done, what holds now.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
 
-use letterbox_common::{
-    ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
-    states::{ActionState, ApprovalState},
-};
+use letterbox_common::ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
+use super::{Key, key, rows::RunRow};
 use crate::executor::{
-    approvals::ApprovalStatus,
     kept_answers::MAX_HELD,
-    record::{Account, ActionRecord, Circumstances, Retries, RunFacts, TakenRun, Turn},
+    record::{ActionRecord, Circumstances, RunFacts, TakenRun},
 };
 
 /// The columns of [`Circumstances`]: of a workspace `w`, a member `m` and an account `a`.
@@ -33,14 +27,12 @@ macro_rules! circumstances {
 }
 
 statements! {
-    /// Loads runs, and what holds for an action that calls the account $3. Each run is looked up by
-    /// its key, whatever a plan of an empty table would prefer.
-    fn load_runs(
-        workspaces: &[WorkspaceId], runs: &[RunId], accounts: &[Option<AccountId>],
-    ) -> Vec<LoadedRun> = concat!("
+    /// Loads runs, and what holds for an action that calls the account of each. Each run is looked
+    /// up by its key, whatever a plan of an empty table would prefer.
+    fn load_runs(runs: &[RunRow<'_>]) -> Vec<LoadedRun> = concat!("
 SELECT r.workspace_id, r.run_id, r.run_as, r.workflow_id, r.release_id, r.received_at, r.input,
        r.failing, r.traceparent, ", circumstances!(), "
-FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS t (workspace_id, run_id, account_id)
+FROM unnest($1::run_change[]) AS t
 CROSS JOIN LATERAL (
     SELECT * FROM runs r WHERE r.workspace_id = t.workspace_id AND r.run_id = t.run_id LIMIT 1
 ) AS r
@@ -51,24 +43,26 @@ LEFT JOIN connected_accounts a
     AND a.disconnected_at IS NULL");
 
     /// How much runs have stored: sizes are read without what they are of.
-    fn stored_of_runs(workspaces: &[WorkspaceId], runs: &[RunId]) -> Vec<Stored> = "
+    fn stored_of_runs(runs: &[RunRow<'_>]) -> Vec<Stored> = "
 SELECT a.workspace_id, a.run_id,
        sum(coalesce(pg_column_size(a.request), 0)
            + coalesce(pg_column_size(a.answer_sealed), 0))::bigint AS stored
-FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
+FROM unnest($1::run_change[]) AS t
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 GROUP BY a.workspace_id, a.run_id";
 
     /// What runs have done, with the answers of people. Of an action that is over its request is
     /// not needed any more, and of an agent that is over no part. What accounts have answered is
     /// read for runs with little of it, and for the parts of agents.
-    fn action_records(
-        workspaces: &[WorkspaceId], runs: &[RunId], have_little: &[bool],
-    ) -> Vec<Record> = "
-SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.attempts, a.error,
+    fn action_records(runs: &[RunRow<'_>], with_little: &[RunId]) -> Vec<Record> = "
+SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.branch, a.attempts,
+       a.is_told OR a.state = 'succeeded' AS is_done,
+       CASE WHEN a.is_told AND a.answer_sealed IS NULL THEN a.error END AS refused,
+       CASE WHEN a.state = 'failed' AND NOT a.is_told THEN a.error END AS failed,
        CASE WHEN a.state <> 'succeeded' AND NOT a.is_told THEN a.request END AS request,
        a.response_status, coalesce(octet_length(a.answer_sealed), 0) AS answer_length,
-       CASE WHEN t.has_little OR a.part_of IS NOT NULL THEN a.answer_sealed END AS answer_sealed,
+       CASE WHEN a.run_id = ANY ($2) OR a.part_of IS NOT NULL
+           THEN a.answer_sealed END AS answer_sealed,
        a.unanswered, a.begun, a.answered,
        extract(epoch FROM clock_timestamp() - a.started_at)::float8 AS age,
        extract(epoch FROM a.retry_at - clock_timestamp())::float8 AS retry_in,
@@ -83,7 +77,7 @@ SELECT a.workspace_id, a.run_id, a.action_id, a.state, a.is_told, a.branch, a.at
                (SELECT run_as FROM runs r
                 WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id), p.proven_by)
        END AS approval_lapsed
-FROM unnest($1::uuid[], $2::uuid[], $3::boolean[]) AS t (workspace_id, run_id, has_little)
+FROM unnest($1::run_change[]) AS t
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 LEFT JOIN approvals p ON p.workspace_id = a.workspace_id AND p.run_id = a.run_id
     AND p.action_id = a.action_id
@@ -93,14 +87,14 @@ WHERE g.state IS DISTINCT FROM 'succeeded'";
 
     /// What accounts have answered to some actions of a run, sealed; of those only that have kept
     /// it.
-    pub(in crate::executor) fn answers_of_actions(
+    pub fn answers_of_actions(
         workspace: WorkspaceId, run: RunId, actions: &[&str],
     ) -> Vec<(String, Vec<u8>)> = "
 SELECT action_id, answer_sealed FROM run_actions
 WHERE workspace_id = $1 AND run_id = $2 AND action_id = ANY ($3) AND answer_sealed IS NOT NULL";
 
     /// What holds now for an action of a user that calls the account with this name.
-    pub(in crate::executor) fn circumstances(
+    pub fn circumstances(
         workspace: WorkspaceId, owner: UserId, account: &str,
     ) -> Circumstances = concat!("
 SELECT ", circumstances!(), "
@@ -112,29 +106,27 @@ LEFT JOIN connected_accounts a
 WHERE w.workspace_id = $1");
 
     /// A release.
-    pub(in crate::executor) fn release_texts(
+    pub fn release_texts(
         workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId,
     ) -> StoredRelease = "
 SELECT form, actions, on_failure, language FROM releases
 WHERE workspace_id = $1 AND workflow_id = $2 AND release_id = $3";
 
     /// The text of a policy.
-    pub(in crate::executor) fn policy_text(workspace: WorkspaceId, version: i32) -> (String,) = "
+    pub fn policy_text(workspace: WorkspaceId, version: i32) -> (String,) = "
 SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 }
 
 /// A loaded run, with its records by action.
-pub(in crate::executor) type Loaded = (RunFacts, HashMap<String, ActionRecord>);
+pub type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 
 /// Loads runs that were taken, by run.
-pub(in crate::executor) async fn load(
+pub async fn load(
     database: &Database,
     taken: &[TakenRun],
-) -> Result<HashMap<(WorkspaceId, RunId), Loaded>, DatabaseError> {
-    let workspaces: Vec<WorkspaceId> = taken.iter().map(|one| one.turn.workspace).collect();
-    let runs: Vec<RunId> = taken.iter().map(|one| one.turn.run).collect();
-    let accounts: Vec<Option<AccountId>> = taken.iter().map(|one| one.account).collect();
-    let found = load_runs(database, &workspaces, &runs, &accounts).await?;
+) -> Result<HashMap<Key, Loaded>, DatabaseError> {
+    let all = taken.iter().map(RunRow::taken);
+    let found = load_runs(database, &Vec::from_iter(all)).await?;
     let found = found.into_iter();
     let mut loaded: HashMap<_, Loaded> = found
         .map(|one| (one.key, (one.facts, HashMap::new())))
@@ -142,21 +134,17 @@ pub(in crate::executor) async fn load(
 
     // In its first turn a run has done nothing yet.
     let before = taken.iter().filter(|one| !one.is_first);
-    let before: Vec<Turn> = before.map(|one| one.turn).collect();
+    let before: Vec<RunRow<'_>> = before.map(RunRow::taken).collect();
     if !before.is_empty() {
-        let workspaces: Vec<WorkspaceId> = before.iter().map(|turn| turn.workspace).collect();
-        let runs: Vec<RunId> = before.iter().map(|turn| turn.run).collect();
-        for Stored { key, stored } in stored_of_runs(database, &workspaces, &runs).await? {
+        for Stored { key, stored } in stored_of_runs(database, &before).await? {
             if let Some((facts, _)) = loaded.get_mut(&key) {
                 facts.stored = usize::try_from(stored).unwrap_or(usize::MAX);
             }
         }
-        let has_little = before.iter().map(|turn| {
-            let known = loaded.get(&turn.key());
-            known.is_some_and(|(facts, _)| facts.stored <= MAX_HELD)
-        });
-        let has_little: Vec<bool> = has_little.collect();
-        for one in action_records(database, &workspaces, &runs, &has_little).await? {
+        let with_little = loaded.iter();
+        let with_little = with_little.filter(|(_, (facts, _))| facts.stored <= MAX_HELD);
+        let with_little: Vec<RunId> = with_little.map(|((_, run), _)| *run).collect();
+        for one in action_records(database, &before, &with_little).await? {
             if let Some((_, records)) = loaded.get_mut(&one.key) {
                 records.insert(one.action_id, one.record);
             }
@@ -168,25 +156,25 @@ pub(in crate::executor) async fn load(
 /// A run that was found.
 #[derive(FromRow)]
 struct LoadedRun {
-    #[row(from = run)]
-    key: (WorkspaceId, RunId),
-    #[row(from = facts)]
+    #[row(from = key)]
+    key: Key,
+    #[row(flatten)]
     facts: RunFacts,
 }
 
 /// How much a run has stored.
 #[derive(FromRow)]
 struct Stored {
-    #[row(from = run)]
-    key: (WorkspaceId, RunId),
+    #[row(from = key)]
+    key: Key,
     stored: i64,
 }
 
 /// What is recorded of an action.
 #[derive(FromRow)]
 struct Record {
-    #[row(from = run)]
-    key: (WorkspaceId, RunId),
+    #[row(from = key)]
+    key: Key,
     action_id: String,
     #[row(flatten)]
     record: ActionRecord,
@@ -194,10 +182,10 @@ struct Record {
 
 /// The JSON texts of a release, and the version of the language that they were checked by.
 #[derive(FromRow)]
-pub(in crate::executor) struct StoredRelease {
+pub struct StoredRelease {
     #[row(from = texts)]
-    pub(in crate::executor) texts: ReleaseTexts,
-    pub(in crate::executor) language: i16,
+    pub texts: ReleaseTexts,
+    pub language: i16,
 }
 
 fn texts(row: &Row) -> Result<ReleaseTexts, RowError> {
@@ -206,104 +194,4 @@ fn texts(row: &Row) -> Result<ReleaseTexts, RowError> {
         actions: row.try_get("actions")?,
         on_failure: row.try_get("on_failure")?,
     })
-}
-
-fn run(row: &Row) -> Result<(WorkspaceId, RunId), RowError> {
-    Ok((row.try_get("workspace_id")?, row.try_get("run_id")?))
-}
-
-fn facts(row: &Row) -> Result<RunFacts, RowError> {
-    Ok(RunFacts {
-        owner: row.try_get("run_as")?,
-        workflow: row.try_get("workflow_id")?,
-        release: row.try_get("release_id")?,
-        received_at: row.try_get("received_at")?,
-        input: row.try_get("input")?,
-        failing: row.try_get("failing")?,
-        traceparent: row.try_get("traceparent")?,
-        stored: 0,
-        circumstances: Circumstances::from_row(row)?,
-    })
-}
-
-impl FromRow for Circumstances {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let account = match row.try_get::<_, Option<AccountId>>("account_id")? {
-            Some(id) => Some(Account {
-                id,
-                name: row.try_get("name")?,
-                base_url: row.try_get("base_url")?,
-                header: row.try_get("header_name")?,
-                credential_sealed: row.try_get("credential_sealed")?,
-                waits: row.try_get("waits")?,
-            }),
-            None => None,
-        };
-        Ok(Self {
-            owner_may_run: row.try_get("owner_may_run")?,
-            is_held: row.try_get("is_held")?,
-            retries: Retries {
-                attempts: row.try_get("retry_attempts")?,
-                first_pause: seconds(row, "retry_first_pause")?,
-            },
-            account,
-            policy_version: row.try_get("policy_version")?,
-            since: Instant::now(),
-        })
-    }
-}
-
-impl FromRow for ActionRecord {
-    fn from_row(row: &Row) -> Result<Self, RowError> {
-        let state: ActionState = row.try_get("state")?;
-        let is_told: bool = row.try_get("is_told")?;
-        let answer: Option<Vec<u8>> = row.try_get("answer_sealed")?;
-        let error: Option<String> = row.try_get("error")?;
-        let status: Option<i32> = row.try_get("response_status")?;
-        let has_failed = state == ActionState::Failed && !is_told;
-        Ok(Self {
-            is_done: is_told || state == ActionState::Succeeded,
-            state: Some(state),
-            failed: error.clone().filter(|_| has_failed),
-            refused: error.filter(|_| is_told && answer.is_none()),
-            answer,
-            answer_length: length(row)?,
-            status: status.and_then(|status| u16::try_from(status).ok()),
-            age: seconds(row, "age")?.unwrap_or_default(),
-            branch: row.try_get("branch")?,
-            request: row.try_get("request")?,
-            attempts: row.try_get("attempts")?,
-            begun: row.try_get("begun")?,
-            answered: row.try_get("answered")?,
-            unanswered: row.try_get("unanswered")?,
-            retry_in: seconds(row, "retry_in")?,
-            approval: approval(row)?,
-        })
-    }
-}
-
-fn length(row: &Row) -> Result<usize, RowError> {
-    let length: i32 = row.try_get("answer_length")?;
-    Ok(usize::try_from(length).unwrap_or_default())
-}
-
-fn approval(row: &Row) -> Result<Option<ApprovalStatus>, RowError> {
-    let Some(state) = row.try_get::<_, Option<ApprovalState>>("approval_state")? else {
-        return Ok(None);
-    };
-    let has_lapsed: Option<bool> = row.try_get("approval_lapsed")?;
-    Ok(Some(match (state, seconds(row, "approval_expires_in")?) {
-        (ApprovalState::Approved, _) if has_lapsed == Some(true) => ApprovalStatus::Lapsed,
-        (ApprovalState::Approved, _) => ApprovalStatus::Approved,
-        (ApprovalState::Withdrawn, _) => ApprovalStatus::Withdrawn,
-        (ApprovalState::Denied, _) => ApprovalStatus::Denied,
-        (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
-        (ApprovalState::Pending, None) | (ApprovalState::Expired, _) => ApprovalStatus::Expired,
-    }))
-}
-
-/// A column of seconds; `None` if it is null, or its time has passed.
-fn seconds(row: &Row, column: &str) -> Result<Option<Duration>, RowError> {
-    let seconds: Option<f64> = row.try_get(column)?;
-    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
 }

@@ -5,25 +5,39 @@
 //! so finds out which turns still last. Orders about a run lock the same row first. Actions that
 //! people were asked about are locked before: whoever looks at them for long holds up nobody else.
 
-pub(super) mod begin;
-pub(super) mod load;
+pub mod begin;
+pub mod load;
 mod rows;
-pub(super) mod write;
+pub mod write;
 
-use letterbox_database::{BoundStatement, Statement, statements};
+use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_database::{DatabaseError, FromRow, Row, RowError, Statement, statements};
 
-use super::record::{ActionKey, Turn};
+use self::rows::RunRow;
 
 statements! {
-    /// Locks runs for their turns: returns the places of those that last, and whether the run is
-    /// to be cancelled.
-    HOLD_RUNS = hold_runs "
-SELECT i.place, a.is_cancelled
-FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
-     WITH ORDINALITY AS i (workspace_id, run_id, turn, place)
+    /// Locks runs for their turns: those that last, and whether the run is to be cancelled.
+    fn hold_runs(turns: &[RunRow<'_>]) -> Vec<Held> = "
+SELECT a.workspace_id, a.run_id, a.is_cancelled
+FROM unnest($1::run_change[]) AS i
 JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.state = 'taken' AND a.turn = i.turn
 ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
+}
+
+/// The key of a run.
+type Key = (WorkspaceId, RunId);
+
+/// A run whose turn lasts.
+#[derive(FromRow)]
+struct Held {
+    #[row(from = key)]
+    key: Key,
+    is_cancelled: bool,
+}
+
+fn key(row: &Row) -> Result<Key, RowError> {
+    Ok((row.try_get("workspace_id")?, row.try_get("run_id")?))
 }
 
 /// Every statement of the record.
@@ -37,42 +51,14 @@ pub(super) fn statements() -> impl Iterator<Item = &'static [&'static Statement]
     .into_iter()
 }
 
-/// A statement whose first arguments are the keys of turns, `$3` being their tokens.
-fn of_turns<'p>(
-    statement: &'static Statement,
-    turns: impl Iterator<Item = Turn> + Clone,
-) -> BoundStatement<'p> {
-    BoundStatement::new(statement)
-        .column(
-            /* $1 workspace_id */ turns.clone().map(|turn| turn.workspace),
-        )
-        .column(/* $2 run_id */ turns.clone().map(|turn| turn.run))
-        .column(/* $3 turn */ turns.map(|turn| turn.token))
-}
-
-/// Adds the columns that say which action is meant, `$4` to `$8`.
-fn of_actions<'p>(
-    statement: BoundStatement<'p>,
-    keys: impl Iterator<Item = &'p ActionKey> + Clone,
-) -> BoundStatement<'p> {
-    statement
-        .column(
-            /* $4 action_id */ keys.clone().map(|key| key.id.as_str()),
-        )
-        .column(/* $5 type */ keys.clone().map(|key| key.kind))
-        .column(
-            /* $6 part_of */ keys.clone().map(|key| key.part_of.as_deref()),
-        )
-        .column(
-            /* $7 untrusted */ keys.clone().map(|key| words(&key.taint.kinds())),
-        )
-        .column(
-            /* $8 steered_by */ keys.map(|key| words(&key.taint.steered.kinds())),
-        )
-}
-
-/// Words of a closed set, as the server writes an array: arrays of arrays can't be unnested.
-fn words(words: &[impl ToString]) -> String {
-    let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-    format!("{{{}}}", words.join(","))
+/// Asks about rows, if there are any: where there is nothing to ask, nothing is answered.
+async fn unless_empty<'r, T, A: Default, F: Future<Output = Result<A, DatabaseError>>>(
+    rows: &'r [T],
+    ask: impl FnOnce(&'r [T]) -> F,
+) -> Result<A, DatabaseError> {
+    match rows {
+        [] => Ok(A::default()),
+        // Boxed, because of the many that are asked together few have rows.
+        rows => Box::pin(ask(rows)).await,
+    }
 }

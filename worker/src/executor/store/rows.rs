@@ -1,94 +1,299 @@
-//! What is written about an action, as columns: which ones, follows from what has happened to it.
+//! What statements are told about runs and their actions, as rows of the types `run_change` and
+//! `action_change`: what a row says follows from what has happened.
 
 use std::time::Duration;
 
-use letterbox_common::states::ActionState;
-use letterbox_database::{BoundStatement, replace_nul};
-use letterbox_workflow::actions::Branch;
+use letterbox_common::{
+    ids::{AccountId, ApprovalId, RunId, WorkspaceId},
+    states::{ActionState, RunState},
+};
+use letterbox_database::replace_nul;
+use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
+use postgres_types::ToSql;
 
-use crate::executor::record::{
-    ActionKey, Answer, AttemptEnd, Change, Decided, Failure, Step, Turn,
+use crate::executor::{
+    record::{TakenRun, Turn},
+    transition::{ActionKey, Answer, Beginning, Change, Decided, End, Failure, Then, Transition},
 };
 
-/// The columns of an action that a step writes.
+/// What becomes of a run. Each statement reads some of it.
+#[derive(Debug, Clone, ToSql)]
+#[postgres(name = "run_change")]
+pub(super) struct RunRow<'s> {
+    workspace_id: WorkspaceId,
+    run_id: RunId,
+    /// `None`: whoever has the run.
+    turn: Option<i64>,
+    action_id: Option<&'s str>,
+    approval_id: Option<ApprovalId>,
+    account_id: Option<AccountId>,
+    /// Until the run, or the question, is due.
+    seconds: Option<f64>,
+    state: Option<RunState>,
+    reason: Option<String>,
+}
+
+impl<'s> RunRow<'s> {
+    pub(super) fn of_turn(turn: Turn) -> Self {
+        Self {
+            workspace_id: turn.workspace,
+            run_id: turn.run,
+            turn: Some(turn.token),
+            action_id: None,
+            approval_id: None,
+            account_id: None,
+            seconds: None,
+            state: None,
+            reason: None,
+        }
+    }
+
+    /// A run that was taken to call an account.
+    pub(super) fn taken(taken: &TakenRun) -> Self {
+        Self {
+            account_id: taken.account,
+            ..Self::of_turn(taken.turn)
+        }
+    }
+
+    pub(super) fn of_action(turn: Turn, key: &'s ActionKey) -> Self {
+        Self {
+            action_id: Some(&key.id),
+            ..Self::of_turn(turn)
+        }
+    }
+
+    /// A run whose worker goes on with it.
+    pub(super) fn kept(transition: &'s Transition) -> Option<Self> {
+        transition.goes_on().then(|| Self::of_turn(transition.turn))
+    }
+
+    /// An action that a person is asked about, and how long that person may take.
+    pub(super) fn asked(transition: &'s Transition) -> Option<Self> {
+        match (&transition.action, &transition.then) {
+            (Some((key, Change::AwaitsApproval(_))), Then::AwaitApproval(limit)) => Some(Self {
+                approval_id: Some(ApprovalId::generate()),
+                seconds: Some(limit.as_secs_f64()),
+                ..Self::of_action(transition.turn, key)
+            }),
+            _ => None,
+        }
+    }
+
+    /// An action that failed or was denied, after which its run goes on.
+    pub(super) fn closed(transition: &'s Transition) -> Option<Self> {
+        match &transition.action {
+            Some((key, Change::Denied(..) | Change::Failed(_))) if transition.goes_on() => {
+                Some(Self::of_action(transition.turn, key))
+            }
+            _ => None,
+        }
+    }
+
+    /// A run whose actions that follow a failure begin.
+    pub(super) fn failing(transition: &'s Transition) -> Option<Self> {
+        match &transition.then {
+            Then::BeginFailing(reason) => Some(Self {
+                reason: Some(replace_nul(reason)),
+                ..Self::of_turn(transition.turn)
+            }),
+            _ => None,
+        }
+    }
+
+    /// A run that its worker lets go of.
+    pub(super) fn released(transition: &'s Transition) -> Option<Self> {
+        let (after, account_id) = match &transition.then {
+            Then::Release(after, account) => (*after, *account),
+            Then::AwaitApproval(limit) => (*limit, None),
+            _ => return None,
+        };
+        Some(Self {
+            account_id,
+            ..Self::due_in(transition.turn, after)
+        })
+    }
+
+    /// A run that is due after a time.
+    pub(super) fn due_in(turn: Turn, after: Duration) -> Self {
+        Self {
+            seconds: Some(after.as_secs_f64()),
+            ..Self::of_turn(turn)
+        }
+    }
+
+    /// A run that ends.
+    pub(super) fn ended(transition: &'s Transition) -> Option<Self> {
+        let Then::End(end) = &transition.then else {
+            return None;
+        };
+        let (state, reason) = match end {
+            End::Succeeded => (RunState::Succeeded, None),
+            End::Failed(reason) => (RunState::Failed, Some(reason)),
+            End::Denied(reason) => (RunState::Denied, Some(reason)),
+        };
+        Some(Self {
+            state: Some(state),
+            reason: reason.map(|reason| replace_nul(reason)),
+            ..Self::of_turn(transition.turn)
+        })
+    }
+
+    /// A run that is cancelled. Its row is locked, and may have been released: the turn does not
+    /// matter any more.
+    pub(super) fn cancelled(turn: Turn) -> Self {
+        Self {
+            turn: None,
+            state: Some(RunState::Cancelled),
+            ..Self::of_turn(turn)
+        }
+    }
+}
+
+/// What is written about an action. Each statement reads some of it.
+#[derive(Debug, ToSql)]
+#[postgres(name = "action_change")]
 pub(super) struct ActionRow<'s> {
-    pub(super) turn: Turn,
-    pub(super) key: &'s ActionKey,
-    /// The attempt that has ended, by its number.
-    pub(super) attempt: Option<(i32, AttemptEnd)>,
-    state: ActionState,
+    workspace_id: WorkspaceId,
+    run_id: RunId,
+    turn: i64,
+    action_id: &'s str,
+    kind: &'s str,
+    part_of: Option<&'s str>,
+    untrusted: Vec<Untrusted>,
+    steered_by: Vec<Steering>,
+    begun: i32,
+    answered: i32,
+    /// The attempt that has ended, by its number, and of how many the outcome is known now.
+    attempt: Option<i32>,
+    settled: Option<i32>,
+    state: Option<ActionState>,
     branch: Option<Branch>,
-    error: Option<&'s str>,
+    error: Option<String>,
     is_told: bool,
-    sealed: Option<&'s [u8]>,
-    status: Option<u16>,
-    retry_in: Option<Duration>,
-    decided: Option<&'s Decided>,
+    answer_sealed: Option<&'s [u8]>,
+    response_status: Option<i32>,
+    retry_in: Option<f64>,
+    decision: Option<Decision>,
+    decision_rule: Option<i32>,
+    policy_version: Option<i32>,
+    request: Option<&'s str>,
+    account_id: Option<AccountId>,
+    was_asked: bool,
 }
 
 impl<'s> ActionRow<'s> {
-    /// What a step writes about an action; `None` if it is about none.
-    pub(super) fn of(step: &'s Step) -> Option<Self> {
-        let (key, change) = step.action.as_ref()?;
-        let in_state = |state| Self {
-            turn: step.turn,
-            key,
+    fn new(turn: Turn, key: &'s ActionKey) -> Self {
+        Self {
+            workspace_id: turn.workspace,
+            run_id: turn.run,
+            turn: turn.token,
+            action_id: &key.id,
+            kind: key.kind,
+            part_of: key.part_of.as_deref(),
+            untrusted: key.taint.kinds(),
+            steered_by: key.taint.steered.kinds(),
+            begun: key.begun,
+            answered: key.answered,
             attempt: None,
-            state,
+            settled: None,
+            state: None,
             branch: None,
             error: None,
             is_told: false,
-            sealed: None,
-            status: None,
+            answer_sealed: None,
+            response_status: None,
             retry_in: None,
-            decided: None,
+            decision: None,
+            decision_rule: None,
+            policy_version: None,
+            request: None,
+            account_id: None,
+            was_asked: false,
+        }
+    }
+
+    /// An attempt that begins.
+    pub(super) fn begun(beginning: &'s Beginning) -> Self {
+        let row = Self {
+            account_id: Some(beginning.account),
+            was_asked: beginning.was_asked,
+            ..Self::new(beginning.turn, &beginning.action)
+        };
+        row.decided(&beginning.decided)
+    }
+
+    /// What came of an attempt, if that is what a transition says.
+    pub(super) fn answered(transition: &'s Transition) -> Option<Self> {
+        Self::of(transition).filter(|row| row.attempt.is_some())
+    }
+
+    /// What has happened to an action otherwise, if that is what a transition says.
+    pub(super) fn changed(transition: &'s Transition) -> Option<Self> {
+        Self::of(transition).filter(|row| row.attempt.is_none())
+    }
+
+    pub(super) fn run(&self) -> (WorkspaceId, RunId) {
+        (self.workspace_id, self.run_id)
+    }
+
+    fn of(transition: &'s Transition) -> Option<Self> {
+        let (key, change) = transition.action.as_ref()?;
+        let row = Self {
+            answer_sealed: transition.sealed.as_deref(),
+            ..Self::new(transition.turn, key)
         };
         Some(match change {
-            Change::Opened => in_state(ActionState::Running),
+            Change::Opened => row.state(ActionState::Running),
             Change::Chose(branch) => Self {
                 branch: Some(*branch),
-                ..in_state(ActionState::Succeeded)
+                ..row.state(ActionState::Succeeded)
             },
             Change::Waiting(time) => Self {
-                retry_in: Some(*time),
-                ..in_state(ActionState::Waiting)
+                retry_in: Some(time.as_secs_f64()),
+                ..row.state(ActionState::Waiting)
             },
-            Change::Waited => in_state(ActionState::Succeeded),
-            Change::Concluded { status, sealed } => Self {
-                status: Some(*status),
-                sealed: sealed.as_deref(),
-                ..in_state(ActionState::Succeeded)
+            Change::Waited => row.state(ActionState::Succeeded),
+            Change::Concluded { status, .. } => Self {
+                response_status: Some(i32::from(*status)),
+                ..row.state(ActionState::Succeeded)
             },
-            Change::AwaitsApproval(decided) => Self {
-                decided: Some(decided),
-                ..in_state(ActionState::WaitingApproval)
-            },
+            Change::AwaitsApproval(decided) => {
+                row.state(ActionState::WaitingApproval).decided(decided)
+            }
             Change::Answered { answer, branch } => Self {
                 branch: *branch,
-                ..in_state(ActionState::Succeeded).with(answer)
+                ..row.state(ActionState::Succeeded).with(answer)
             },
             Change::Retry {
                 answer,
                 error,
                 pause,
             } => Self {
-                error: Some(error),
-                retry_in: Some(*pause),
-                ..in_state(ActionState::Retrying).with(answer)
+                error: Some(replace_nul(error)),
+                retry_in: Some(pause.as_secs_f64()),
+                ..row.state(ActionState::Retrying).with(answer)
             },
-            Change::Failed(failure) => in_state(ActionState::Failed).because_of(failure),
-            Change::Denied(failure, decided) => Self {
-                decided: Some(decided),
-                ..in_state(ActionState::Denied).because_of(failure)
-            },
+            Change::Failed(failure) => row.state(ActionState::Failed).because_of(failure),
+            Change::Denied(failure, decided) => {
+                let denied = row.state(ActionState::Denied).because_of(failure);
+                denied.decided(decided)
+            }
         })
     }
 
-    fn with(self, answer: &'s Answer) -> Self {
+    fn state(self, state: ActionState) -> Self {
         Self {
-            attempt: Some((answer.attempt, answer.end)),
-            status: answer.status,
-            sealed: answer.sealed.as_deref(),
+            state: Some(state),
+            ..self
+        }
+    }
+
+    fn with(self, answer: &Answer) -> Self {
+        Self {
+            attempt: Some(answer.attempt),
+            settled: Some(answer.end.settled()),
+            response_status: answer.status.map(i32::from),
             ..self
         }
     }
@@ -99,54 +304,19 @@ impl<'s> ActionRow<'s> {
             None => self,
         };
         Self {
-            error: Some(&failure.reason),
+            error: Some(replace_nul(&failure.reason)),
             is_told: failure.is_told,
             ..answered
         }
     }
 
-    /// Adds the columns that say what came of actions, in the order of both statements.
-    pub(super) fn outcomes<'p>(
-        statement: BoundStatement<'p>,
-        rows: &[ActionRow<'p>],
-    ) -> BoundStatement<'p> {
-        statement
-            .column(/* state */ rows.iter().map(|row| row.state))
-            .column(/* branch */ rows.iter().map(|row| row.branch))
-            .column(
-                /* error */ rows.iter().map(|row| row.error.map(replace_nul)),
-            )
-            .column(/* is_told */ rows.iter().map(|row| row.is_told))
-            .column(/* answer_sealed */ rows.iter().map(|row| row.sealed))
-            .column(
-                /* response_status */ rows.iter().map(|row| row.status.map(i32::from)),
-            )
-            .column(
-                /* retry_in_seconds */
-                rows.iter()
-                    .map(|row| row.retry_in.map(|time| time.as_secs_f64())),
-            )
-    }
-
-    /// Adds the columns that say what the policy decided.
-    pub(super) fn rulings<'p>(
-        statement: BoundStatement<'p>,
-        rows: &[ActionRow<'p>],
-    ) -> BoundStatement<'p> {
-        let decided = || rows.iter().map(|row| row.decided);
-        let ruling = || decided().map(|one| one.map(|decided| decided.ruling));
-        statement
-            .column(
-                /* decision */ ruling().map(|one| one.map(|ruling| ruling.decision)),
-            )
-            .column(
-                /* decision_rule */ ruling().map(|one| one.and_then(|ruling| ruling.rule)),
-            )
-            .column(
-                /* policy_version */ decided().map(|one| one.map(|one| one.policy_version)),
-            )
-            .column(
-                /* request */ decided().map(|one| one.map(|one| one.request.as_str())),
-            )
+    fn decided(self, decided: &'s Decided) -> Self {
+        Self {
+            decision: Some(decided.ruling.decision),
+            decision_rule: decided.ruling.rule,
+            policy_version: Some(decided.policy_version),
+            request: Some(&decided.request),
+            ..self
+        }
     }
 }

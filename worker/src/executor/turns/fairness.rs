@@ -7,18 +7,21 @@ use std::{
 };
 
 use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
+use letterbox_database::FromRow;
 
 /// Runs that wait for the same: a turn of their workspace, and of the account that they call next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Lane {
-    pub(super) workspace: WorkspaceId,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromRow)]
+pub struct Lane {
+    #[row(name = workspace_id)]
+    pub workspace: WorkspaceId,
     /// None where it is not known: such runs find out, and come back if there is no room.
-    pub(super) account: Option<AccountId>,
+    #[row(name = account_id)]
+    pub account: Option<AccountId>,
 }
 
 impl Lane {
     /// Stands for all lanes of a workspace.
-    pub(super) fn all_of(workspace: WorkspaceId) -> Self {
+    pub fn all_of(workspace: WorkspaceId) -> Self {
         Self {
             workspace,
             account: None,
@@ -28,31 +31,40 @@ impl Lane {
 
 /// How much may be in flight at once: taken by a worker, and not yet let go of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Runs of a workspace.
-    pub(crate) workspace: usize,
+    pub workspace: usize,
     /// Runs that call an account, and so requests to it.
-    pub(crate) account: usize,
+    pub account: usize,
 }
 
 /// A due run that could be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Candidate {
-    pub(super) run: RunId,
-    pub(super) lane: Lane,
-    pub(super) due_at: SystemTime,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
+pub struct Candidate {
+    #[row(name = run_id)]
+    pub run: RunId,
+    #[row(flatten)]
+    pub lane: Lane,
+    pub due_at: SystemTime,
+}
+
+impl Candidate {
+    /// The key of its run.
+    pub fn key(&self) -> (WorkspaceId, RunId) {
+        (self.lane.workspace, self.run)
+    }
 }
 
 /// What is in flight, counted.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InFlight {
+pub struct InFlight {
     total: usize,
     by_workspace: HashMap<WorkspaceId, usize>,
     by_account: HashMap<Lane, usize>,
 }
 
 impl InFlight {
-    pub(super) fn count(lanes: impl Iterator<Item = Lane>) -> Self {
+    pub fn count(lanes: impl Iterator<Item = Lane>) -> Self {
         let mut in_flight = Self::default();
         for lane in lanes {
             in_flight.add(lane);
@@ -61,7 +73,7 @@ impl InFlight {
     }
 
     /// The number of all runs in flight.
-    pub(super) fn total(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.total
     }
 
@@ -72,7 +84,7 @@ impl InFlight {
     }
 
     /// How many more of a lane may be in flight, where there may be `total` of all.
-    pub(super) fn room(&self, lane: Lane, limits: Limits, total: usize) -> usize {
+    pub fn room(&self, lane: Lane, limits: Limits, total: usize) -> usize {
         let left = |limit: usize, used: Option<&usize>| limit.saturating_sub(*used.unwrap_or(&0));
         let room = left(total, Some(&self.total)).min(left(
             limits.workspace,
@@ -88,7 +100,7 @@ impl InFlight {
 /// Takes candidates in turn: of each workspace the one that has been due for longest and that there
 /// is room for, then of each the next one, until no place or nobody is left. `waiting` holds each
 /// workspace once, first the one whose turn it is, with its candidates, the longest due first.
-pub(super) fn take_turns(
+pub fn take_turns(
     waiting: Vec<VecDeque<Candidate>>,
     in_flight: &InFlight,
     limits: Limits,

@@ -33,11 +33,7 @@ const LOST_AFTER: Duration = Duration::from_secs(15);
 /// What a worker remembers from look to look.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Memory {
-    /// The workspace that was last to have a turn.
-    last: Option<WorkspaceId>,
-    /// The last lane of a window that did not show all; looks go on there and behind the last turn
-    /// alternately.
-    window: Option<Lane>,
+    cursor: Cursor,
     looked_at_all: Option<Instant>,
     /// Since when every look has seen runs of workers that seem to have died before the clock was
     /// set back.
@@ -50,19 +46,20 @@ pub(super) struct Memory {
     pub(super) is_full: bool,
 }
 
-impl Memory {
-    pub(super) fn note(&mut self, looked: &Looked) {
-        self.last = looked.last.or(self.last);
-        self.window = looked.window;
-        self.has_more = looked.has_more;
-        self.is_full = looked.is_full;
-        self.lost_since = match looked.has_lost {
-            true => self.lost_since.or_else(|| Some(Instant::now())),
-            false => None,
-        };
-        if looked.at_all {
-            self.looked_at_all = Some(Instant::now());
-        }
+/// Where looks go on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    /// The workspace that was last to have a turn.
+    last: Option<WorkspaceId>,
+    /// The last lane of a window that did not show all; looks go on there and behind the last turn
+    /// alternately.
+    window: Option<Lane>,
+}
+
+impl Cursor {
+    /// The lane behind which to look.
+    fn behind(self) -> Option<Lane> {
+        self.window.or(self.last.map(Lane::all_of))
     }
 }
 
@@ -85,88 +82,88 @@ pub(super) struct Look<'l> {
 /// What came of a look.
 pub(super) struct Looked {
     pub(super) taken: Vec<TakenRun>,
-    pub(super) is_reported: bool,
-    last: Option<WorkspaceId>,
-    window: Option<Lane>,
-    has_more: bool,
-    is_full: bool,
-    at_all: bool,
-    has_lost: bool,
+    pub(super) memory: Memory,
 }
 
 impl Work for Look<'_> {
     type Output = Looked;
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Looked>, DatabaseError> {
+        let memory = self.memory;
         let recent = |at: Instant| at.elapsed() < ALL_EVERY;
-        let all = !self.memory.looked_at_all.is_some_and(recent);
-        let last = self.memory.last.map(Lane::all_of);
-        let behind = self.memory.window.or(last);
+        let all = !memory.looked_at_all.is_some_and(recent);
+        let behind = memory.cursor.behind();
         let seen = store::see(transaction, self.worker, behind, PAGE, MAX_LANES, all);
         let seen = seen.await?;
-
-        // Turns. What this worker still has although its lease is over, it has.
         let is_long = |since: Instant| since.elapsed() >= LOST_AFTER;
-        let lost = match self.memory.lost_since.is_some_and(is_long) {
-            true => &seen.lost[..],
-            false => &[],
-        };
-        let due = seen.due.iter().chain(lost).copied();
-        let due: Vec<Candidate> = due.filter(|one| !self.has(one)).collect();
-        let is_full_page = seen.due.len() == PAGE && !due.is_empty();
-        let in_flight = self.in_flight(&seen);
-        let free = if seen.holds_all { 0 } else { self.free };
-        let turns = Choice {
-            in_flight: &in_flight,
-            limits: self.limits,
-            free,
-            total: in_flight.total() + free,
-            held: &seen.held,
-            last: self.memory.last,
-        };
-        let lanes: BTreeMap<Lane, SystemTime> = seen.lanes.iter().copied().collect();
-        let wanted = turns.lanes(&lanes, &due);
+        let choice = self.choice(&seen, memory.lost_since.is_some_and(is_long));
+        let wanted = choice.lanes();
         let mut ready = match wanted.is_empty() {
             true => Vec::new(),
             false => store::first_runs(transaction, &wanted).await?,
         };
         ready.retain(|one| !self.has(one));
-        let mut chosen = turns.take(&lanes, &ready, &due);
-        let last = chosen.last().map(|one| one.lane.workspace);
+        let Chosen { take, wait, cursor } = choice.choose(&ready, memory.cursor);
 
-        // Whose time has come but not the turn waits in its lane.
-        let key = |one: &Candidate| (one.lane.workspace, one.run);
-        let is_chosen: HashSet<_> = chosen.iter().map(key).collect();
-        let waiting = due.iter().filter(|one| !is_chosen.contains(&key(one)));
-        let mut waiting: Vec<Candidate> = waiting.copied().collect();
-        // Rows are locked in the order of their keys; what others have locked is skipped.
-        chosen.sort_unstable_by_key(key);
-        waiting.sort_unstable_by_key(key);
-        let is_reported = !chosen.is_empty() || !self.is_reported;
-        let report = is_reported.then(|| self.report(&chosen));
-        let taken = match (chosen.is_empty(), waiting.is_empty(), &report) {
+        let is_reported = !take.is_empty() || !self.is_reported;
+        let report = is_reported.then(|| self.report(&take));
+        let taken = match (take.is_empty(), wait.is_empty(), &report) {
             (true, true, None) => Vec::new(),
-            _ => store::take(transaction, &chosen, &waiting, report, self.lease).await?,
+            _ => store::take(transaction, &take, &wait, report, self.lease).await?,
         };
-        // Behind a window that did not show all, unless this look was itself behind one.
-        let is_full_window = seen.lanes.len() == MAX_LANES && self.memory.window.is_none();
-        let window = seen.lanes.last().filter(|_| is_full_window);
-        Ok(Some(Looked {
-            last,
-            window: window.map(|(lane, _)| *lane),
-            has_more: !waiting.is_empty() || !lanes.is_empty(),
-            has_lost: !seen.lost.is_empty(),
-            is_full: is_full_page,
-            at_all: all && !is_full_page,
-            is_reported,
-            taken,
-        }))
+        let now = Instant::now();
+        let is_full = seen.due.len() == PAGE && !choice.due.is_empty();
+        let memory = Memory {
+            cursor,
+            looked_at_all: if all && !is_full {
+                Some(now)
+            } else {
+                memory.looked_at_all
+            },
+            lost_since: (!seen.lost.is_empty()).then(|| memory.lost_since.unwrap_or(now)),
+            reported: if is_reported {
+                Some(now)
+            } else {
+                memory.reported
+            },
+            has_more: !wait.is_empty() || !seen.lanes.is_empty(),
+            is_full,
+        };
+        Ok(Some(Looked { taken, memory }))
     }
 }
 
 impl Look<'_> {
     fn has(&self, one: &Candidate) -> bool {
-        self.in_hand.contains_key(&(one.lane.workspace, one.run))
+        self.in_hand.contains_key(&one.key())
+    }
+
+    /// Whose turn it may be, by what was seen. What this worker still has although its lease is
+    /// over, it has.
+    fn choice<'t>(&self, seen: &'t Seen, with_lost: bool) -> Choice<'t> {
+        let lost = if with_lost { &seen.lost[..] } else { &[] };
+        let due = seen.due.iter().chain(lost).copied();
+        let in_flight = self.in_flight(seen);
+        let free = if seen.held.holds_all { 0 } else { self.free };
+        Choice {
+            due: due.filter(|one| !self.has(one)).collect(),
+            limits: self.limits,
+            free,
+            total: in_flight.total() + free,
+            in_flight,
+            lanes: seen
+                .lanes
+                .iter()
+                .map(|one| (one.lane, one.due_at))
+                .collect(),
+            window: seen
+                .lanes
+                .last()
+                .filter(|_| seen.lanes.len() == MAX_LANES)
+                .map(|one| one.lane),
+            held: &seen.held,
+            last: self.memory.cursor.last,
+        }
     }
 
     /// What all workers have taken, counted. A run that this worker has let go of may be another's
@@ -179,7 +176,7 @@ impl Look<'_> {
 
     /// What this worker has, once it has taken these.
     fn report(&self, chosen: &[Candidate]) -> Report<'_> {
-        let chosen = chosen.iter().map(|one| (one.lane.workspace, one.run));
+        let chosen = chosen.iter().map(Candidate::key);
         let (workspaces, runs) = self.in_hand.keys().copied().chain(chosen).unzip();
         Report {
             worker: self.worker,
@@ -191,64 +188,90 @@ impl Look<'_> {
     }
 }
 
-/// Whose turn it is.
+/// Whose turn it is: by what was seen, which runs are taken, which wait, and where the next look
+/// goes on. Pure.
 struct Choice<'t> {
-    in_flight: &'t InFlight,
+    in_flight: InFlight,
     limits: Limits,
     /// Places that are free.
     free: usize,
     /// Runs that may be in flight.
     total: usize,
     held: &'t Held,
+    /// Runs whose time has come.
+    due: Vec<Candidate>,
+    /// Lanes with ready runs, and since when.
+    lanes: BTreeMap<Lane, SystemTime>,
+    /// The last of these lanes, if there may be further ones.
+    window: Option<Lane>,
     /// The workspace that had the last turn.
     last: Option<WorkspaceId>,
 }
 
+/// What was chosen, in the order of keys: rows are locked in it, and what others have locked is
+/// skipped.
+struct Chosen {
+    take: Vec<Candidate>,
+    /// Whose time has come but not the turn waits in its lane.
+    wait: Vec<Candidate>,
+    cursor: Cursor,
+}
+
 impl Choice<'_> {
+    fn room(&self, lane: Lane) -> usize {
+        match self.held.holds(&lane) {
+            true => 0,
+            false => self.in_flight.room(lane, self.limits, self.total),
+        }
+    }
+
     /// The lanes whose first runs may have a turn: since when, and how many of them. No more
     /// workspaces than there can be turns.
-    fn lanes(
-        &self,
-        lanes: &BTreeMap<Lane, SystemTime>,
-        due: &[Candidate],
-    ) -> Vec<(Lane, SystemTime, usize)> {
-        let room = |lane: Lane| self.in_flight.room(lane, self.limits, self.total);
-        let workspaces: HashSet<_> = self.in_turn(lanes, due).into_iter().collect();
+    fn lanes(&self) -> Vec<(Lane, SystemTime, usize)> {
+        let workspaces: HashSet<_> = self.in_turn().into_iter().collect();
+        let lanes = self.lanes.iter();
+        let lanes = lanes.filter(|(lane, _)| workspaces.contains(&lane.workspace));
         lanes
-            .iter()
-            .filter(|(lane, _)| workspaces.contains(&lane.workspace) && !self.held.holds(lane))
-            .map(|(lane, since)| (*lane, *since, room(*lane)))
+            .map(|(lane, since)| (*lane, *since, self.room(*lane)))
             .filter(|(.., room)| *room > 0)
             .collect()
     }
 
-    fn take(
-        &self,
-        lanes: &BTreeMap<Lane, SystemTime>,
-        ready: &[Candidate],
-        due: &[Candidate],
-    ) -> Vec<Candidate> {
+    /// Gives turns to runs that are due, or `ready` in those lanes.
+    fn choose(&self, ready: &[Candidate], cursor: Cursor) -> Chosen {
         let mut waiting: HashMap<WorkspaceId, Vec<Candidate>> = HashMap::new();
-        let may = due.iter().filter(|one| !self.held.holds(&one.lane));
+        let may = self.due.iter().filter(|one| !self.held.holds(&one.lane));
         for one in ready.iter().chain(may) {
             waiting.entry(one.lane.workspace).or_default().push(*one);
         }
-        let queues = self.in_turn(lanes, due).into_iter().map(|workspace| {
+        let queues = self.in_turn().into_iter().map(|workspace| {
             let mut candidates = waiting.remove(&workspace).unwrap_or_default();
             candidates.sort_by_key(|one| one.due_at);
             VecDeque::from(candidates)
         });
-        take_turns(queues.collect(), self.in_flight, self.limits, self.total)
+        let mut take = take_turns(queues.collect(), &self.in_flight, self.limits, self.total);
+        let last = take.last().map(|one| one.lane.workspace);
+        let is_taken: HashSet<_> = take.iter().map(Candidate::key).collect();
+        let wait = self.due.iter().filter(|one| !is_taken.contains(&one.key()));
+        let mut wait: Vec<Candidate> = wait.copied().collect();
+        take.sort_unstable_by_key(Candidate::key);
+        wait.sort_unstable_by_key(Candidate::key);
+        let cursor = Cursor {
+            last: last.or(cursor.last),
+            // Behind a window that did not show all, unless this look was itself behind one.
+            window: self.window.filter(|_| cursor.window.is_none()),
+        };
+        Chosen { take, wait, cursor }
     }
 
     /// The workspaces with due runs and with room, in the order of their ids, beginning behind the
     /// one that had the last turn. No more than there can be turns.
-    fn in_turn(&self, lanes: &BTreeMap<Lane, SystemTime>, due: &[Candidate]) -> Vec<WorkspaceId> {
-        let has_room = |lane: &Lane| {
-            !self.held.holds(lane) && self.in_flight.room(*lane, self.limits, self.total) > 0
-        };
-        let lanes = lanes.keys().chain(due.iter().map(|one| &one.lane));
-        let lanes = lanes.copied().filter(has_room);
+    fn in_turn(&self) -> Vec<WorkspaceId> {
+        let lanes = self
+            .lanes
+            .keys()
+            .chain(self.due.iter().map(|one| &one.lane));
+        let lanes = lanes.filter(|lane| self.room(**lane) > 0);
         let mut workspaces: Vec<_> = lanes.map(|lane| lane.workspace).collect();
         workspaces.sort_unstable();
         workspaces.dedup();

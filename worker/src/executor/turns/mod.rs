@@ -5,15 +5,12 @@
 //! A run that this worker records or lets go of is looked for at once, others within 100 ms. What
 //! is beyond the limits waits in the database, where it costs nothing.
 
-mod fairness;
+pub mod fairness;
 mod hand;
 mod look;
-mod store;
+pub mod store;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use letterbox_database::{Database, DatabaseError};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -104,10 +101,7 @@ impl Turns {
                 return Err(error);
             }
         };
-        memory.note(&looked);
-        if looked.is_reported {
-            memory.reported = Some(Instant::now());
-        }
+        *memory = looked.memory;
         if !looked.taken.is_empty() {
             metrics::RUNS_TAKEN.increment(looked.taken.len() as u64);
             self.start(looked.taken);
