@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    claims::{ClaimKey, Claims},
+    claims::{ClaimKey, Claims, Door},
     metrics,
 };
 
@@ -17,9 +17,9 @@ const MAX_WAITING: usize = 4_096;
 const MAX_BATCH: usize = 256;
 
 /// Counts repeats with another payload.
-pub(crate) struct Repeats<K>(Sender<K>);
+pub(crate) struct Repeats<D>(Sender<ClaimKey<D>>);
 
-impl<K: ClaimKey> Repeats<K> {
+impl<D: Door> Repeats<D> {
     /// Starts the comparison as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(claims: Claims, tasks: &TaskTracker) -> Self {
         let (repeats, waiting) = mpsc::channel(MAX_WAITING);
@@ -28,14 +28,14 @@ impl<K: ClaimKey> Repeats<K> {
     }
 
     /// Notes a repeat. Best effort: it is not compared if too many wait or the database is away.
-    pub(crate) fn note(&self, key: K) {
+    pub(crate) fn note(&self, key: ClaimKey<D>) {
         if self.0.try_send(key).is_err() {
             tracing::debug!("a repeat is not compared: too many wait");
         }
     }
 }
 
-async fn compare<K: ClaimKey>(claims: Claims, mut waiting: Receiver<K>) {
+async fn compare<D: Door>(claims: Claims, mut waiting: Receiver<ClaimKey<D>>) {
     let mut keys = Vec::with_capacity(MAX_BATCH);
     // Best effort: a gateway that stops does not compare the rest.
     while waiting.recv_many(&mut keys, MAX_BATCH).await > 0 && !waiting.is_closed() {

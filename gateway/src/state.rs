@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use letterbox_common::process::client_address::TrustedProxies;
+use letterbox_common::{form::TokenHash, ids::WebhookId, process::client_address::TrustedProxies};
 
 use crate::{
     acceptance::{Acceptance, Delivery, Submission},
     admission::Admission,
     ceilings::Ceilings,
-    claims::{Claims, DeliveryKey, SubmissionKey},
+    claims::Claims,
     cors::AllowedOrigins,
     faults::Faults,
     form_page::FormPages,
@@ -31,8 +31,8 @@ pub(crate) struct Gateway {
     pub(crate) claims: Claims,
     pub(crate) faults: Faults,
     pub(crate) request_log: RequestLog,
-    pub(crate) repeats: Repeats<SubmissionKey>,
-    pub(crate) changed_deliveries: Repeats<DeliveryKey>,
+    pub(crate) repeats: Repeats<TokenHash>,
+    pub(crate) changed_deliveries: Repeats<WebhookId>,
     pub(crate) deliveries: Acceptance<Delivery>,
     pub(crate) submissions: Acceptance<Submission>,
     /// The deadline of an answer, from the arrival of the body.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use letterbox_broker::{Receipt, WebhookDelivery};
 use letterbox_common::{
-    ids::{DeliveryId, WorkspaceId},
+    ids::{DeliveryId, WebhookId},
     webhook::WebhookAddress,
 };
 
@@ -14,7 +14,7 @@ use crate::{claims::DeliveryKey, webhook_secrets::Proven};
 pub(crate) struct Delivery {
     address: WebhookAddress,
     proven: Proven,
-    key: DeliveryKey,
+    pub(crate) key: DeliveryKey,
     body: Bytes,
     receipt: Receipt,
 }
@@ -45,17 +45,13 @@ impl Delivery {
 }
 
 impl IntakeItem for Delivery {
-    type Key = DeliveryKey;
+    type Door = WebhookId;
     type Entry = WebhookDelivery;
 
     const NAME: &'static str = "deliveries";
 
     fn key(&self) -> DeliveryKey {
         self.key
-    }
-
-    fn workspace(&self) -> WorkspaceId {
-        self.address.workspace
     }
 
     fn receipt(&self) -> &Receipt {

@@ -9,7 +9,7 @@ use letterbox_traces::Span;
 
 use super::item::IntakeItem;
 use crate::{
-    claims::{Answers, Outcome},
+    claims::{Answers, ClaimKey, Outcome},
     open_batches::{BatchId, Spillable},
 };
 use letterbox_common::{
@@ -30,7 +30,7 @@ pub(super) fn item_bytes<I: IntakeItem>(item: &I) -> usize {
 
 /// One distinct item, and all callers that wait for it.
 pub(super) struct WaitingItem<I: IntakeItem> {
-    pub(super) key: I::Key,
+    pub(super) key: ClaimKey<I::Door>,
     pub(super) item: I,
     first: Answer<Outcome>,
     /// Callers with an equal item in the same batch.
@@ -150,7 +150,7 @@ impl<I: IntakeItem> Group<I> {
     }
 
     /// Answers the callers whose keys are not held here; the held items become a message.
-    pub(super) fn claimed(self, answers: &Answers<I::Key>) -> HeldGroup {
+    pub(super) fn claimed(self, answers: &Answers<I::Door>) -> HeldGroup {
         let (mut entries, mut held) = (Vec::new(), HeldAnswers::default());
         let mut shares = BTreeMap::new();
         for waiting in self.items {

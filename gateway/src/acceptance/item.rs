@@ -4,21 +4,23 @@ use bytes::Bytes;
 use letterbox_broker::{Entry, Receipt};
 use letterbox_common::ids::WorkspaceId;
 
-use crate::claims::ClaimKey;
+use crate::claims::{ClaimKey, Door};
 
 /// An item that passed every check and is about to be recorded.
 pub(crate) trait IntakeItem: Send + Sync + 'static {
-    type Key: ClaimKey;
+    type Door: Door;
     type Entry: Entry + Send + Sync;
 
     /// The name of the batcher in metrics.
     const NAME: &'static str;
 
     /// The key to claim.
-    fn key(&self) -> Self::Key;
+    fn key(&self) -> ClaimKey<Self::Door>;
 
     /// The workspace that it belongs to.
-    fn workspace(&self) -> WorkspaceId;
+    fn workspace(&self) -> WorkspaceId {
+        self.key().workspace
+    }
 
     /// When and how its request arrived.
     fn receipt(&self) -> &Receipt;
@@ -27,5 +29,5 @@ pub(crate) trait IntakeItem: Send + Sync + 'static {
     fn length(&self) -> usize;
 
     /// The entry to publish, and its body. `id` is the id of the claim.
-    fn into_entry(self, id: <Self::Key as ClaimKey>::Id) -> (Self::Entry, Bytes);
+    fn into_entry(self, id: <Self::Door as Door>::Id) -> (Self::Entry, Bytes);
 }

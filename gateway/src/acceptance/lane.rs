@@ -124,7 +124,7 @@ impl<I: IntakeItem> Lane<I> {
         }
     }
 
-    async fn claim(&self, groups: &[Group<I>]) -> Result<Answers<I::Key>, DatabaseError> {
+    async fn claim(&self, groups: &[Group<I>]) -> Result<Answers<I::Door>, DatabaseError> {
         let wanted: Vec<_> = groups
             .iter()
             .flat_map(|group| group.items.iter().map(|waiting| (waiting.key, group.batch)))

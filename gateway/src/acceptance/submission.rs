@@ -2,13 +2,10 @@
 
 use bytes::Bytes;
 use letterbox_broker::{FormSubmission, Receipt};
-use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_common::{form::TokenHash, ids::RunId};
 
 use super::item::IntakeItem;
-use crate::{
-    admission::LiveRelease,
-    claims::{ClaimKey, SubmissionKey},
-};
+use crate::{admission::LiveRelease, claims::SubmissionKey};
 
 /// A validated submission.
 #[derive(Clone)]
@@ -21,17 +18,13 @@ pub(crate) struct Submission {
 }
 
 impl IntakeItem for Submission {
-    type Key = SubmissionKey;
+    type Door = TokenHash;
     type Entry = FormSubmission;
 
     const NAME: &'static str = "submissions";
 
     fn key(&self) -> SubmissionKey {
         self.key
-    }
-
-    fn workspace(&self) -> WorkspaceId {
-        self.release.workspace
     }
 
     fn receipt(&self) -> &Receipt {
@@ -53,7 +46,7 @@ impl IntakeItem for Submission {
             workspace,
             workflow,
             release,
-            key: Some(self.key.key_hash()),
+            key: Some(self.key.hash),
             receipt: self.receipt,
         };
         (entry, self.payload)

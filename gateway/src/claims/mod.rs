@@ -9,7 +9,7 @@ use std::collections::{HashMap, hash_map::Entry};
 
 use letterbox_database::DatabaseError;
 
-pub use self::key::{ClaimKey, DeliveryKey};
+pub use self::key::{ClaimKey, DeliveryKey, Door};
 pub use self::store::Claims;
 use self::store::{Found, Wanted};
 pub(crate) use self::{key::SubmissionKey, store::statements::STATEMENTS};
@@ -52,9 +52,25 @@ impl Outcome {
     }
 }
 
+impl<Id> Found<Id> {
+    /// The outcome for a caller that claims nothing.
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Gone => Outcome::Gone,
+            Self::Settled => Outcome::Duplicate,
+            Self::Open {
+                lease_is_over: false,
+                ..
+            } => Outcome::InProgress,
+            // Free to be claimed: the sender has to try again.
+            Self::Unclaimed | Self::Open { .. } => Outcome::Unavailable,
+        }
+    }
+}
+
 /// The answer for each key: the id to publish under, which is the same for every attempt, or why
 /// the caller does not hold the claim.
-pub type Answers<K> = HashMap<K, Result<<K as ClaimKey>::Id, Outcome>>;
+pub type Answers<D> = HashMap<ClaimKey<D>, Result<<D as Door>::Id, Outcome>>;
 
 impl Claims {
     /// Claims each key into its batch, and answers each. A batch opens if anything is claimed into
@@ -64,11 +80,15 @@ impl Claims {
     /// # Errors
     /// When the database did not answer. The batches may be open nevertheless, until their leases
     /// are over.
-    pub async fn claim<K: ClaimKey>(
+    pub async fn claim<D: Door>(
         &self,
-        wanted: &[(K, BatchId)],
-    ) -> Result<Answers<K>, DatabaseError> {
-        let wanted = wanted.iter().map(|(key, batch)| Wanted::new(*key, *batch));
+        wanted: &[(ClaimKey<D>, BatchId)],
+    ) -> Result<Answers<D>, DatabaseError> {
+        let wanted = wanted.iter().map(|(key, batch)| Wanted {
+            key: *key,
+            batch: *batch,
+            id: D::generate_id(),
+        });
         let wanted: Vec<_> = wanted.collect();
         // Every id was generated for this attempt, so a returned one is the answer to it.
         let told = self.claim_new(&wanted).await?;
@@ -85,10 +105,10 @@ impl Claims {
 
     /// Handles keys that could not be claimed anew: takes over claims whose lease is over, and
     /// finds out why the others are not to be had.
-    async fn claim_known<K: ClaimKey>(
+    async fn claim_known<D: Door>(
         &self,
-        wanted: Vec<Wanted<K>>,
-    ) -> Result<Answers<K>, DatabaseError> {
+        wanted: Vec<Wanted<D>>,
+    ) -> Result<Answers<D>, DatabaseError> {
         // The usual case: everything was new, and one statement is enough.
         if wanted.is_empty() {
             return Ok(Answers::new());
@@ -110,11 +130,10 @@ impl Claims {
                 place.insert(one);
                 continue;
             }
-            let outcome = match found {
-                Found::Gone => Outcome::Gone,
-                Found::Settled => Outcome::Duplicate,
-                // Unclaimed: it could not be claimed a moment ago, so its state is changing.
-                Found::Unclaimed | Found::Open { .. } => Outcome::InProgress,
+            let outcome = match found.outcome() {
+                // It could not be claimed a moment ago, so its state is changing.
+                Outcome::Unavailable => Outcome::InProgress,
+                known => known,
             };
             answers.insert(one.key, Err(outcome));
         }
@@ -131,7 +150,10 @@ impl Claims {
 
     /// Whether another attempt has had a key for longer than a gateway takes that lives, and keeps
     /// it for a while: nobody need wait for that.
-    pub(crate) async fn is_stalled<K: ClaimKey>(&self, key: K) -> Result<bool, DatabaseError> {
+    pub(crate) async fn is_stalled<D: Door>(
+        &self,
+        key: ClaimKey<D>,
+    ) -> Result<bool, DatabaseError> {
         let found = self.find_claims([&key].into_iter()).await?;
         let found = found.get(&key);
         Ok(matches!(found, Some(Found::Open { is_stalled, .. }) if *is_stalled))
@@ -139,24 +161,15 @@ impl Claims {
 
     /// Finds the outcomes of keys without claiming them: [`Outcome::Unavailable`] for a key that is
     /// neither recorded nor being recorded.
-    pub(crate) async fn find<K: ClaimKey>(
+    pub(crate) async fn find<D: Door>(
         &self,
-        keys: &[K],
-    ) -> Result<HashMap<K, Outcome>, DatabaseError> {
+        keys: &[ClaimKey<D>],
+    ) -> Result<HashMap<ClaimKey<D>, Outcome>, DatabaseError> {
         // Boxed, because few requests come here, and the futures of all would have room for it.
         let found = Box::pin(self.find_claims(keys.iter())).await?;
         let outcomes = keys.iter().map(|key| {
-            let outcome = match found.get(key).copied().unwrap_or(Found::Gone) {
-                Found::Gone => Outcome::Gone,
-                Found::Settled => Outcome::Duplicate,
-                Found::Open {
-                    lease_is_over: false,
-                    ..
-                } => Outcome::InProgress,
-                // Free to be claimed, which this caller can't do: the sender has to try again.
-                Found::Unclaimed | Found::Open { .. } => Outcome::Unavailable,
-            };
-            (*key, outcome)
+            let found = found.get(key).copied().unwrap_or(Found::Gone);
+            (*key, found.outcome())
         });
         Ok(outcomes.collect())
     }

@@ -18,7 +18,7 @@ use crate::{
     json, request_id,
     state::Gateway,
     trace,
-    webhook_secrets::{Presented, Proven, VerifyError},
+    webhook_secrets::{Presented, VerifyError},
 };
 
 /// How often a delivery is verified by what its webhook is now, if that changes meanwhile.
@@ -115,14 +115,15 @@ async fn accept(
         return Ok(Some(Recorded::Challenge(challenge)));
     }
 
+    let receipt = trace::receipt(headers, received_at);
+    let delivery = Delivery::new(address, proven, body, receipt);
+
     // Ceilings. A body that was recorded before needs no room.
     if gateway.ceilings.is_reached(address).await {
-        return without_room(gateway, address, &proven, &body).await;
+        return without_room(gateway, address, delivery.key).await;
     }
 
     // Claim, publish, confirm.
-    let receipt = trace::receipt(headers, received_at);
-    let delivery = Delivery::new(address, proven, body, receipt);
     let repeat = delivery.repeat();
     match gateway.deliveries.accept(delivery).await {
         Outcome::First => Ok(Some(Recorded::First)),
@@ -145,11 +146,8 @@ async fn accept(
 async fn without_room(
     gateway: &Gateway,
     address: WebhookAddress,
-    proven: &Proven,
-    body: &[u8],
+    key: DeliveryKey,
 ) -> Result<Option<Recorded>, Refusal> {
-    let same_by = proven.same_by.as_deref();
-    let key = DeliveryKey::new(address, proven.memory, same_by, body).of_version(proven.version);
     let found = gateway.claims.find(&[key]).await;
     let found = found.map_err(|_| Refusal::temporarily_unavailable())?;
     match found.get(&key) {

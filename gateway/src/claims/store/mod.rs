@@ -16,22 +16,15 @@ use letterbox_database::{Client, Database, DatabaseError, ask};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::key::ClaimKey;
+use super::key::{ClaimKey, Door};
 use crate::open_batches::{BatchId, Settlements};
 
 /// A key to claim into a batch.
-pub(super) struct Wanted<K: ClaimKey> {
-    pub(super) key: K,
+pub(super) struct Wanted<D: Door> {
+    pub(super) key: ClaimKey<D>,
     pub(super) batch: BatchId,
     /// The id of the claim if it is new.
-    pub(super) id: K::Id,
-}
-
-impl<K: ClaimKey> Wanted<K> {
-    pub(super) fn new(key: K, batch: BatchId) -> Self {
-        let id = K::generate_id();
-        Self { key, batch, id }
-    }
+    pub(super) id: D::Id,
 }
 
 /// The state of a key in the database.
@@ -52,38 +45,28 @@ pub(super) enum Found<Id> {
 }
 
 /// Keys as one array for each column.
-struct Columns<'a, K: ClaimKey> {
+struct Columns<'a, D: Door> {
     workspaces: Vec<WorkspaceId>,
     highs: Vec<Uuid>,
     lows: Vec<Uuid>,
-    doors: Vec<K::Door<'a>>,
+    doors: Vec<D::Value<'a>>,
     hashes: Vec<&'a [u8]>,
     payloads: Vec<Option<i64>>,
     versions: Vec<Option<i64>>,
 }
 
-impl<'a, K: ClaimKey> Columns<'a, K> {
-    fn of(keys: impl Iterator<Item = &'a K>) -> Self {
-        let mut columns = Self {
-            workspaces: vec![],
-            highs: vec![],
-            lows: vec![],
-            doors: vec![],
-            hashes: vec![],
-            payloads: vec![],
-            versions: vec![],
-        };
-        for key in keys {
-            let (high, low) = key.key_hash().halves();
-            columns.workspaces.push(key.workspace());
-            columns.highs.push(high);
-            columns.lows.push(low);
-            columns.doors.push(key.door());
-            columns.hashes.push(key.sha256());
-            columns.payloads.push(key.payload_hash());
-            columns.versions.push(key.version());
+impl<'a, D: Door> Columns<'a, D> {
+    fn of(keys: impl Iterator<Item = &'a ClaimKey<D>> + Clone) -> Self {
+        let (highs, lows) = keys.clone().map(|key| key.hash.halves()).unzip();
+        Self {
+            workspaces: keys.clone().map(|key| key.workspace).collect(),
+            highs,
+            lows,
+            doors: keys.clone().map(|key| key.door.value()).collect(),
+            hashes: keys.clone().map(|key| &key.sha256[..]).collect(),
+            payloads: keys.clone().map(|key| key.payload_hash).collect(),
+            versions: keys.map(|key| key.version).collect(),
         }
-        columns
     }
 
     /// The values of a statement: those of the key, `further` ones from $5 on, and at last the
@@ -96,7 +79,7 @@ impl<'a, K: ClaimKey> Columns<'a, K> {
             /* $4 door */ &self.doors,
         ];
         let versions: &(dyn ToSql + Sync) = &self.versions;
-        let versions = K::HAVE_VERSIONS.then_some(versions);
+        let versions = D::HAVE_VERSIONS.then_some(versions);
         [&key, further]
             .concat()
             .into_iter()
@@ -126,13 +109,13 @@ impl Claims {
 
     /// Claims keys that have no row. Returns the ids of the new claims, and those of remembered
     /// keys with `false`.
-    pub(super) async fn claim_new<K: ClaimKey>(
+    pub(super) async fn claim_new<D: Door>(
         &self,
-        wanted: &[Wanted<K>],
-    ) -> Result<HashMap<K::Id, bool>, DatabaseError> {
+        wanted: &[Wanted<D>],
+    ) -> Result<HashMap<D::Id, bool>, DatabaseError> {
         let columns = Columns::of(wanted.iter().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
-        let ids: Vec<K::Id> = wanted.iter().map(|wanted| wanted.id).collect();
+        let ids: Vec<D::Id> = wanted.iter().map(|wanted| wanted.id).collect();
         let closing = self.settlements.take_confirmed();
         let (lease, closing_ids) = (self.lease.as_secs_f64(), closing.ids());
         let values = columns.values(&[
@@ -143,23 +126,23 @@ impl Claims {
             /* $9 closing */ &closing_ids,
             /* $10 payload_hash */ &columns.payloads,
         ]);
-        let told: Vec<(K::Id, bool)> = ask(&self.database, K::STATEMENTS.claim, &values).await?;
+        let told: Vec<(D::Id, bool)> = ask(&self.database, D::CLAIM, &values).await?;
         // Not after an error: then they stay known as confirmed, and a later statement closes them.
         closing.are_closed();
         Ok(told.into_iter().collect())
     }
 
     /// Finds the state of keys; those whose door is gone are missing.
-    pub(super) async fn find_claims<K: ClaimKey>(
+    pub(super) async fn find_claims<D: Door>(
         &self,
-        keys: impl Iterator<Item = &K> + Clone,
-    ) -> Result<HashMap<K, Found<K::Id>>, DatabaseError> {
+        keys: impl Iterator<Item = &ClaimKey<D>> + Clone,
+    ) -> Result<HashMap<ClaimKey<D>, Found<D::Id>>, DatabaseError> {
         let (columns, keys) = (Columns::of(keys.clone()), Vec::from_iter(keys));
         let (confirmed, lease) = (self.settlements.confirmed(), self.lease.as_secs_f64());
         let values = columns.values(&[
             /* $5 confirmed */ &confirmed, /* $6 lease_seconds */ &lease,
         ]);
-        let rows = self.database.ask(K::STATEMENTS.find, &values).await?.rows;
+        let rows = self.database.ask(D::FIND, &values).await?.rows;
         let mut found = HashMap::with_capacity(rows.len());
         for row in &rows {
             // Ordinals count from 1.
@@ -182,10 +165,10 @@ impl Claims {
     }
 
     /// Takes over open claims whose lease is over, and returns the ids of those that were taken.
-    pub(super) async fn take_over<K: ClaimKey>(
+    pub(super) async fn take_over<D: Door>(
         &self,
-        wanted: impl Iterator<Item = &Wanted<K>> + Clone,
-    ) -> Result<HashSet<K::Id>, DatabaseError> {
+        wanted: impl Iterator<Item = &Wanted<D>> + Clone,
+    ) -> Result<HashSet<D::Id>, DatabaseError> {
         let columns = Columns::of(wanted.clone().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.map(|wanted| wanted.batch).collect();
         let lease = self.lease.as_secs_f64();
@@ -194,14 +177,14 @@ impl Claims {
             /* $6 batch_id */ &batches,
             /* $7 lease_seconds */ &lease,
         ]);
-        let taken: Vec<(K::Id,)> = ask(&self.database, K::STATEMENTS.take_over, &values).await?;
+        let taken: Vec<(D::Id,)> = ask(&self.database, D::TAKE_OVER, &values).await?;
         Ok(taken.into_iter().map(|(id,)| id).collect())
     }
 
     /// Counts the repeats whose payload differs from the first, and returns their number.
-    pub(crate) async fn count_changed_repeats<K: ClaimKey>(
+    pub(crate) async fn count_changed_repeats<D: Door>(
         &self,
-        repeats: &[K],
+        repeats: &[ClaimKey<D>],
     ) -> Result<u64, DatabaseError> {
         let columns = Columns::of(repeats.iter());
         let parameters: [&(dyn ToSql + Sync); 6] = [
@@ -212,7 +195,7 @@ impl Claims {
             /* $5 sha256 */ &columns.hashes,
             /* $6 payload_hash */ &columns.payloads,
         ];
-        let counting = ask(&self.database, K::STATEMENTS.count_changed, &parameters);
+        let counting = ask(&self.database, D::COUNT_CHANGED, &parameters);
         let (changed,): (i64,) = counting.await?;
         Ok(u64::try_from(changed).unwrap_or(0))
     }

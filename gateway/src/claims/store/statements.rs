@@ -1,6 +1,12 @@
-//! The statements behind claims, alike for every kind of claim. Each serves a whole batch.
+//! The statements behind claims, alike for each kind of door. Each serves a whole batch.
 
+use letterbox_common::{
+    form::TokenHash,
+    ids::{DeliveryId, RunId, WebhookId},
+};
 use letterbox_database::{Statement, statements};
+
+use crate::claims::key::Door;
 
 statements! {
     /// Claims bodies that have no row yet, opens the batches that they go into, and returns the ids
@@ -68,25 +74,38 @@ SELECT changed FROM count_changed_deliveries($1, $2, $3, $4, $5, $6) AS changed"
 SELECT changed FROM count_changed_repeats($1, $2, $3, $4, $5, $6) AS changed";
 }
 
-/// The statements of one kind of claim.
-#[derive(Debug, Clone, Copy)]
-pub struct ClaimStatements {
-    pub(super) claim: &'static Statement,
-    pub(super) find: &'static Statement,
-    pub(super) take_over: &'static Statement,
-    pub(super) count_changed: &'static Statement,
+impl Door for WebhookId {
+    type Id = DeliveryId;
+    type Value<'a> = Self;
+
+    const CLAIM: &'static Statement = &CLAIM_DELIVERIES;
+    const FIND: &'static Statement = &FIND_DELIVERIES;
+    const TAKE_OVER: &'static Statement = &TAKE_OVER_DELIVERIES;
+    const COUNT_CHANGED: &'static Statement = &COUNT_CHANGED_DELIVERIES;
+    const HAVE_VERSIONS: bool = true;
+
+    fn generate_id() -> DeliveryId {
+        DeliveryId::generate()
+    }
+    fn value(&self) -> Self {
+        *self
+    }
 }
 
-pub(in crate::claims) const DELIVERIES: ClaimStatements = ClaimStatements {
-    claim: &CLAIM_DELIVERIES,
-    find: &FIND_DELIVERIES,
-    take_over: &TAKE_OVER_DELIVERIES,
-    count_changed: &COUNT_CHANGED_DELIVERIES,
-};
+impl Door for TokenHash {
+    type Id = RunId;
+    type Value<'a> = &'a [u8];
 
-pub(in crate::claims) const SUBMISSIONS: ClaimStatements = ClaimStatements {
-    claim: &CLAIM_SUBMISSIONS,
-    find: &FIND_SUBMISSIONS,
-    take_over: &TAKE_OVER_SUBMISSIONS,
-    count_changed: &COUNT_CHANGED_REPEATS,
-};
+    const CLAIM: &'static Statement = &CLAIM_SUBMISSIONS;
+    const FIND: &'static Statement = &FIND_SUBMISSIONS;
+    const TAKE_OVER: &'static Statement = &TAKE_OVER_SUBMISSIONS;
+    const COUNT_CHANGED: &'static Statement = &COUNT_CHANGED_REPEATS;
+    const HAVE_VERSIONS: bool = false;
+
+    fn generate_id() -> RunId {
+        RunId::generate()
+    }
+    fn value(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
