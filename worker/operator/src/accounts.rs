@@ -338,9 +338,6 @@ impl Operator {
     }
 
     /// Disconnects an account: from now on no action uses it.
-    ///
-    /// # Errors
-    /// When there is no such account, or it is disconnected already.
     pub async fn disconnect_account(
         &self,
         account: AccountId,

@@ -78,9 +78,6 @@ pub struct DeployedWorkflow {
 
 impl Operator {
     /// Makes a release of `definition`, or of the one that the workflow has, and deploys it.
-    ///
-    /// # Errors
-    /// When the definition has mistakes, or there is no such workflow, or it is deleted.
     pub async fn deploy(
         &self,
         workflow: WorkflowId,

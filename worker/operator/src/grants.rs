@@ -209,9 +209,6 @@ impl Operator {
     }
 
     /// Gives an account another client secret. Its runs wait until a worker has got a token.
-    ///
-    /// # Errors
-    /// As [`Self::grant`], and when the secret is invalid.
     pub async fn rotate_client_secret(
         &self,
         keys: &dyn Seal,

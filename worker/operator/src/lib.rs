@@ -191,17 +191,11 @@ pub struct Operator {
 
 impl Operator {
     /// Connects, and checks that this program knows the schema.
-    ///
-    /// # Errors
-    /// When the database can't be reached, or has no schema or an older one.
     pub async fn connect(target: &DatabaseTarget) -> Result<Self, OperatorError> {
         Self::connect_as(target, Orderer::default()).await
     }
 
     /// As [`Self::connect`], for orders that this orderer answers for.
-    ///
-    /// # Errors
-    /// As [`Self::connect`]; and when the reason is too long.
     pub async fn connect_as(
         target: &DatabaseTarget,
         orderer: Orderer,

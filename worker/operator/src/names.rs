@@ -92,59 +92,60 @@ ORDER BY id DESC LIMIT $6";
 /// The first and the last id of all.
 const EVERY_ID: Option<(Uuid, Uuid)> = Some((Uuid::nil(), Uuid::max()));
 
-/// A kind of thing that can be named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Noun {
+/// Every kind of thing that can be named: how, its id, its name in messages, and what finds it.
+macro_rules! nouns {
+    ($($(#[$how:meta])* $noun:ident = $id:ty, $name:literal, $statement:ident;)*) => {
+        /// A kind of thing that can be named.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Noun {
+            $($(#[$how])* $noun),*
+        }
+
+        impl Noun {
+            /// Its name in messages.
+            fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$noun => $name),*
+                }
+            }
+
+            fn statement(self) -> &'static Statement {
+                match self {
+                    $(Self::$noun => &$statement),*
+                }
+            }
+        }
+
+        $(impl NamedId for $id {
+            const NOUN: Noun = Noun::$noun;
+        })*
+    };
+}
+
+nouns! {
     /// By its name
-    Workspace,
+    Workspace = WorkspaceId, "workspace", WORKSPACES_NAMED;
     /// By the e-mail address
-    User,
+    User = UserId, "user", USERS_NAMED;
     /// By its name, unless it is deleted
-    Workflow,
+    Workflow = WorkflowId, "workflow", WORKFLOWS_NAMED;
     /// By its name, unless it is deleted
-    Webhook,
+    Webhook = WebhookId, "webhook", WEBHOOKS_NAMED;
     /// By its name, while it is connected
-    Account,
+    Account = AccountId, "account", ACCOUNTS_NAMED;
     /// By its id only
-    Run,
+    Run = RunId, "run", RUNS_NAMED;
     /// By its id only
-    Approval,
+    Approval = ApprovalId, "approval", APPROVALS_NAMED;
     /// By its id only
-    Signal,
+    Signal = DeliveryId, "signal", SIGNALS_NAMED;
 }
 
 impl Noun {
-    /// Its name in messages.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Workspace => "workspace",
-            Self::User => "user",
-            Self::Workflow => "workflow",
-            Self::Webhook => "webhook",
-            Self::Account => "account",
-            Self::Run => "run",
-            Self::Approval => "approval",
-            Self::Signal => "signal",
-        }
-    }
-
     /// Whether things of this kind have names or e-mail addresses.
     #[must_use]
     pub fn has_names(self) -> bool {
         !matches!(self, Self::Run | Self::Approval | Self::Signal)
-    }
-
-    fn statement(self) -> &'static Statement {
-        match self {
-            Self::Workspace => &WORKSPACES_NAMED,
-            Self::User => &USERS_NAMED,
-            Self::Workflow => &WORKFLOWS_NAMED,
-            Self::Webhook => &WEBHOOKS_NAMED,
-            Self::Account => &ACCOUNTS_NAMED,
-            Self::Run => &RUNS_NAMED,
-            Self::Approval => &APPROVALS_NAMED,
-            Self::Signal => &SIGNALS_NAMED,
-        }
     }
 }
 
@@ -180,31 +181,9 @@ pub trait NamedId: FromStr + FromSqlOwned + fmt::Display + Copy {
     const NOUN: Noun;
 }
 
-macro_rules! named_ids {
-    ($($id:ty => $noun:ident),* $(,)?) => {
-        $(impl NamedId for $id {
-            const NOUN: Noun = Noun::$noun;
-        })*
-    };
-}
-
-named_ids! {
-    WorkspaceId => Workspace,
-    UserId => User,
-    WorkflowId => Workflow,
-    WebhookId => Webhook,
-    AccountId => Account,
-    RunId => Run,
-    ApprovalId => Approval,
-    DeliveryId => Signal,
-}
-
 impl Operator {
     /// Finds the id of what a person has named. What begins so goes before what ends so. A whole id
     /// is taken as it is: the order itself finds out whether there is such a thing.
-    ///
-    /// # Errors
-    /// When nothing matches, or more than one thing.
     pub async fn id<I: NamedId>(&self, named: &Named<I>) -> Result<I, OperatorError> {
         self.resolve(None, named).await
     }

@@ -114,9 +114,6 @@ impl Changes {
 impl Operator {
     /// Says what a deploy of a definition, or of the one that the workflow has, would do. Nothing
     /// is stored.
-    ///
-    /// # Errors
-    /// When the definition has mistakes, or there is no such workflow, or it is deleted.
     pub async fn plan_deploy(
         &self,
         workflow: WorkflowId,

@@ -64,6 +64,16 @@ pub struct PolicyRow {
     pub policy: Value,
 }
 
+impl PolicyRow {
+    fn default_of(workspace_id: WorkspaceId) -> Self {
+        Self {
+            workspace_id,
+            version: 0,
+            policy: default_policy(),
+        }
+    }
+}
+
 /// A version of a policy, with its author.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct PolicyVersion {
@@ -140,11 +150,7 @@ impl Operator {
     pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
         self.need_workspace(workspace).await?;
         let found = policy(self, workspace).await?;
-        Ok(found.unwrap_or_else(|| PolicyRow {
-            workspace_id: workspace,
-            version: 0,
-            policy: default_policy(),
-        }))
+        Ok(found.unwrap_or_else(|| PolicyRow::default_of(workspace)))
     }
 
     /// Gives a former version of a policy; 0 is the default.
@@ -155,11 +161,7 @@ impl Operator {
     ) -> Result<PolicyRow, OperatorError> {
         self.need_workspace(workspace).await?;
         let found = match version {
-            0 => Some(PolicyRow {
-                workspace_id: workspace,
-                version,
-                policy: default_policy(),
-            }),
+            0 => Some(PolicyRow::default_of(workspace)),
             version => policy_version(self, workspace, version).await?,
         };
         found.ok_or(Reason::NotFound("version of the policy").into())
@@ -198,9 +200,6 @@ impl Operator {
     }
 
     /// Sets a policy in place of this version, and of no other; `None` is whichever holds.
-    ///
-    /// # Errors
-    /// As [`Self::set_policy`], and when another version holds.
     pub async fn replace_policy(
         &self,
         workspace: WorkspaceId,

@@ -117,6 +117,23 @@ pub struct SubscriptionRow {
     pub failure: Option<String>,
 }
 
+impl SubscriptionRow {
+    /// Declares its queue.
+    pub(crate) async fn declare_queue(&self, broker: &BrokerTarget) -> Result<(), OperatorError> {
+        declare(broker, self.subscription_id, &self.queue).await
+    }
+
+    /// Ends what leads signals to its queue, which stays unless `deletes`.
+    pub(crate) async fn unbind_queue(
+        &self,
+        broker: &BrokerTarget,
+        deletes: bool,
+    ) -> Result<(), OperatorError> {
+        let id = self.subscription_id.to_string();
+        Ok(end_subscription(broker, PROGRAM, &id, &self.queue, deletes).await?)
+    }
+}
+
 impl Operator {
     /// Lists the subscriptions of a workspace.
     pub async fn subscriptions(
@@ -154,7 +171,7 @@ impl Operator {
             if (former.webhook_id, former.kind) != (new.webhook, new.kind) {
                 return Err(Reason::QueueTaken.into());
             }
-            self.declare_queue(broker, &former).await?;
+            former.declare_queue(broker).await?;
             return Ok(former);
         }
         check_queue(&new.queue)?;
@@ -164,7 +181,7 @@ impl Operator {
         // The queue first: what is published has its place from the first message on.
         let id = Uuid::new_v4();
         declare(broker, id, &new.queue).await?;
-        let made = self.insert_subscription(workspace, id, new).await;
+        let made = self.add_subscription(workspace, id, new).await;
         if made.is_err() {
             let _ = end_subscription(broker, PROGRAM, &id.to_string(), &new.queue, false).await;
         }
@@ -172,9 +189,6 @@ impl Operator {
     }
 
     /// Checks that there is no such queue: it may hold signals of another workspace.
-    ///
-    /// # Errors
-    /// When there is one, or the broker fails.
     pub async fn need_new_queue(
         &self,
         broker: &BrokerTarget,
@@ -199,19 +213,10 @@ impl Operator {
     pub(crate) async fn add_subscription(
         &self,
         workspace: WorkspaceId,
-        new: &NewSubscription,
-    ) -> Result<SubscriptionRow, OperatorError> {
-        check_queue(&new.queue)?;
-        self.insert_subscription(workspace, Uuid::new_v4(), new)
-            .await
-    }
-
-    async fn insert_subscription(
-        &self,
-        workspace: WorkspaceId,
         id: Uuid,
         new: &NewSubscription,
     ) -> Result<SubscriptionRow, OperatorError> {
+        check_queue(&new.queue)?;
         let cursor = self.signal_cursor(workspace, new.from).await?;
         let subscribed = subscribe(
             &self.database,
@@ -240,27 +245,6 @@ impl Operator {
         Ok(removed)
     }
 
-    /// Declares the queue of a subscription.
-    pub(crate) async fn declare_queue(
-        &self,
-        broker: &BrokerTarget,
-        of: &SubscriptionRow,
-    ) -> Result<(), OperatorError> {
-        declare(broker, of.subscription_id, &of.queue).await
-    }
-
-    /// Ends what leads signals to the queue of a subscription, which stays unless `deletes`.
-    pub(crate) async fn unbind_queue(
-        &self,
-        broker: &BrokerTarget,
-        of: &SubscriptionRow,
-        deletes: bool,
-    ) -> Result<(), OperatorError> {
-        let id = of.subscription_id.to_string();
-        end_subscription(broker, PROGRAM, &id, &of.queue, deletes).await?;
-        Ok(())
-    }
-
     /// Ends a subscription. What is in the queue stays there unless `deletes`.
     pub async fn unsubscribe(
         &self,
@@ -270,7 +254,7 @@ impl Operator {
         deletes: bool,
     ) -> Result<SubscriptionRow, OperatorError> {
         let ended = self.subscription(workspace, queue).await?;
-        self.unbind_queue(broker, &ended, deletes).await?;
+        ended.unbind_queue(broker, deletes).await?;
         self.remove_subscription(workspace, queue).await
     }
 

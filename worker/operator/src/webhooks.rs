@@ -51,12 +51,6 @@ UPDATE webhooks SET secret_sealed = $3,
 WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND settable_until > now()
 RETURNING ", columns!());
 
-    /// A webhook whose secret may be set.
-    desk fn settable_webhook(webhook: WebhookId) -> Option<Replaceable> = "
-SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM workspaces w
-JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
-WHERE h.deleted_at IS NULL AND h.settable_until > now()";
-
     /// Creates the successor of a webhook, which ends after so many seconds.
     desk fn replace_webhook(
         workspace: WorkspaceId, former: WebhookId, successor: WebhookId, secret_sealed: &[u8],
@@ -75,11 +69,13 @@ SELECT f.workspace_id, $3, f.name, $4, f.scheme, f.scheme_rules, f.allow_from, f
     f.same_by_id, f.webhook_id, f.memory_id
 FROM former f";
 
-    /// How the sender of a webhook signs that is not replaced yet.
-    desk fn webhook_to_replace(webhook: WebhookId) -> Option<Replaceable> = "
-SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules FROM workspaces w
+    /// How the sender of a webhook signs, and what may be done with its secret.
+    desk fn signing(webhook: WebhookId) -> Option<Signing> = "
+SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules,
+    coalesce(h.settable_until > now(), false) AS is_settable, h.ends_at IS NULL AS is_replaceable
+FROM workspaces w
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
-WHERE h.deleted_at IS NULL AND h.ends_at IS NULL";
+WHERE h.deleted_at IS NULL";
 
     /// The webhooks of a workspace, oldest first.
     desk fn webhooks(workspace: WorkspaceId) -> Vec<WebhookRow> = concat!("
@@ -106,7 +102,7 @@ WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL
 RETURNING ", columns!());
 
     /// Sets who may send to a webhook, and what is kept of its deliveries.
-    desk fn change_webhook(
+    desk pub(crate) fn change_webhook(
         workspace: WorkspaceId, webhook: WebhookId, allow_from: Option<&str>,
         kept_headers: &[String],
     ) = "
@@ -149,12 +145,14 @@ pub struct WebhookRow {
     pub awaits_secret: bool,
 }
 
-/// A webhook that can be replaced.
+/// How the sender of a webhook signs.
 #[derive(FromRow)]
-struct Replaceable {
+struct Signing {
     workspace: WorkspaceId,
     scheme: Scheme,
     rules: Option<String>,
+    is_settable: bool,
+    is_replaceable: bool,
 }
 
 /// A refused delivery. Its sender was told as little as ever.
@@ -196,9 +194,6 @@ impl NewWebhook {
 
 impl Operator {
     /// Creates a webhook, with the secret that the tool has given, if it has.
-    ///
-    /// # Errors
-    /// When there is no such workspace, or a setting or the secret is invalid.
     pub async fn create_webhook(
         &self,
         keys: &dyn Seal,
@@ -241,7 +236,8 @@ impl Operator {
         secret: Secret,
     ) -> Result<WebhookRow, OperatorError> {
         let noun = "webhook whose secret is to be set";
-        let found = settable_webhook(self, webhook).await?.found(noun)?;
+        let found = signing(self, webhook).await?;
+        let found = found.filter(|one| one.is_settable).found(noun)?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, Some(secret))?;
         let place = Place::WebhookSecret {
@@ -268,7 +264,8 @@ impl Operator {
         overlap: Duration,
     ) -> Result<NewWebhook, OperatorError> {
         let noun = "webhook, or it is deleted or being replaced";
-        let found = webhook_to_replace(self, former).await?.found(noun)?;
+        let found = signing(self, former).await?;
+        let found = found.filter(|one| one.is_replaceable).found(noun)?;
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, secret)?;
         let (new, sealed) = NewWebhook::seal(keys, found.workspace, secret)?;
@@ -280,18 +277,6 @@ impl Operator {
             return Err(Reason::NotFound(noun).into());
         }
         Ok(new)
-    }
-
-    /// Sets which networks may send to a webhook, and which headers are kept of its deliveries:
-    /// what [`WebhookSettings::check`] has found right.
-    pub(crate) async fn change_webhook(
-        &self,
-        webhook: &WebhookRow,
-        allow_from: Option<&str>,
-        kept_headers: &[String],
-    ) -> Result<(), OperatorError> {
-        let (workspace, id) = (webhook.workspace_id, webhook.webhook_id);
-        change_webhook(self, workspace, id, allow_from, kept_headers).await
     }
 
     /// Lists the webhooks of a workspace, deleted ones included.

@@ -185,9 +185,6 @@ impl Operator {
     }
 
     /// Moves a workflow. The live link dies with it.
-    ///
-    /// # Errors
-    /// When there is no such workflow, or its state does not allow this move.
     pub async fn move_workflow(
         &self,
         workflow: WorkflowId,

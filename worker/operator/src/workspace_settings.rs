@@ -6,24 +6,19 @@ use clap::Args;
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::{Operator, OperatorError, Reason, asking::Sought};
 
 statements! {
-    /// Sets those settings of a workspace that are given; what may be null is in a list of one.
-    fn change_settings(
-        workspace: WorkspaceId, run_allowance: Option<&[Option<i32>]>,
-        retry_attempts: Option<&[Option<i32>]>, retry_first_milliseconds: Option<&[Option<i32>]>,
-        keep_answers: Option<bool>, is_searchable: Option<bool>, notify_by_email: Option<bool>,
-    ) = "
-UPDATE workspaces SET
-    run_allowance = CASE WHEN $2::int[] IS NULL THEN run_allowance ELSE ($2::int[])[1] END,
-    retry_attempts = CASE WHEN $3::int[] IS NULL THEN retry_attempts ELSE ($3::int[])[1] END,
-    retry_first_milliseconds = CASE WHEN $4::int[] IS NULL THEN retry_first_milliseconds
-        ELSE ($4::int[])[1] END,
-    keep_answers = coalesce($5, keep_answers), is_searchable = coalesce($6, is_searchable),
-    notify_by_email = coalesce($7, notify_by_email)
-WHERE workspace_id = $1";
+    /// Sets those settings of a workspace that are members of an object.
+    fn change_settings(workspace: WorkspaceId, given: &Value) = "
+UPDATE workspaces w SET (run_allowance, retry_attempts, retry_first_milliseconds, keep_answers,
+    is_searchable, notify_by_email) = (
+    SELECT n.run_allowance, n.retry_attempts, n.retry_first_milliseconds, n.keep_answers,
+        n.is_searchable, n.notify_by_email
+    FROM jsonb_populate_record(w, $2) n)
+WHERE w.workspace_id = $1";
 
     /// The settings of a workspace.
     fn settings(workspace: WorkspaceId) -> Option<WorkspaceSettings> = "
@@ -118,21 +113,8 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         wanted.check()?;
         self.need_workspace(workspace).await?;
-        let given = |value: Option<Option<i32>>| value.map(|value| [value]);
-        let allowance = wanted.run_allowance.map(stored_allowance).transpose()?;
-        change_settings(
-            self,
-            workspace,
-            given(allowance).as_ref().map(|one| &one[..]),
-            given(wanted.retry_attempts).as_ref().map(|one| &one[..]),
-            given(wanted.retry_first_milliseconds)
-                .as_ref()
-                .map(|one| &one[..]),
-            wanted.keep_answers,
-            wanted.is_searchable,
-            wanted.notify_by_email,
-        )
-        .await
+        // What is `None` is no member, and stays as it is.
+        change_settings(self, workspace, &json!(wanted)).await
     }
 }
 

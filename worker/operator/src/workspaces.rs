@@ -157,9 +157,6 @@ pub struct WebhookUsage {
 impl Operator {
     /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is
     /// unlimited.
-    ///
-    /// # Errors
-    /// When the name is empty or too long.
     pub async fn create_workspace(
         &self,
         name: &str,

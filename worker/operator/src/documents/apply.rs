@@ -44,12 +44,24 @@ pub struct Applied {
     unsearchable: Option<WorkspaceId>,
 }
 
+impl Applied {
+    /// Declares the queues of the subscriptions that are named, and takes those of ended ones back.
+    /// A failure keeps it from nothing else; the last one is given, and the same order mends it.
+    pub async fn settle_at_broker(&self, broker: &BrokerTarget) -> Result<(), OperatorError> {
+        let mut done = Ok(());
+        for named in &self.named {
+            done = named.declare_queue(broker).await.and(done);
+        }
+        for ended in &self.ended {
+            done = ended.unbind_queue(broker, false).await.and(done);
+        }
+        done
+    }
+}
+
 impl Operator {
     /// Brings about what the documents of one workspace say: all of it, or nothing. `prunes`
     /// deletes what they do not name, of those kinds of which they name something.
-    ///
-    /// # Errors
-    /// When something can't be brought about, or would not be what was planned.
     pub async fn apply(
         &self,
         keys: &dyn Seal,
@@ -130,48 +142,8 @@ impl Operator {
         Ok(applied)
     }
 
-    /// Checks before anything is done that the queues of new subscriptions can be made.
-    ///
-    /// # Errors
-    /// When one exists, or the broker fails.
-    pub async fn check_at_broker(
-        &self,
-        broker: &BrokerTarget,
-        plan: &Plan<'_>,
-    ) -> Result<(), OperatorError> {
-        for queue in plan.new_queues() {
-            self.need_new_queue(broker, queue).await?;
-        }
-        Ok(())
-    }
-
-    /// Declares the queues of the subscriptions that are named, and takes those of ended ones back.
-    /// A failure keeps it from nothing else.
-    ///
-    /// # Errors
-    /// The last failure: the same order mends it.
-    pub async fn apply_at_broker(
-        &self,
-        broker: &BrokerTarget,
-        applied: &Applied,
-    ) -> Result<(), OperatorError> {
-        let mut done = Ok(());
-        for named in &applied.named {
-            let declared = self.declare_queue(broker, named).await;
-            done = declared.and(done);
-        }
-        for ended in &applied.ended {
-            let unbound = self.unbind_queue(broker, ended, false).await;
-            done = unbound.and(done);
-        }
-        done
-    }
-
     /// Deletes what a workspace was searched by, where that was switched off. It may take long, and
     /// is done after everything else.
-    ///
-    /// # Errors
-    /// When not all of it is deleted.
     pub async fn apply_to_search(&self, applied: &Applied) -> Result<(), OperatorError> {
         let Some(workspace) = applied.unsearchable else {
             return Ok(());

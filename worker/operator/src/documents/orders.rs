@@ -7,6 +7,7 @@ use letterbox_common::{
     states::WorkflowState,
 };
 use letterbox_database::statements;
+use uuid::Uuid;
 
 use super::{
     Document, MadeWebhook, MemberDocument, SubscriptionDocument, WorkflowDocument, change::Change,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, WebhookRow,
-    WebhookSettings,
+    WebhookSettings, webhooks::change_webhook,
 };
 
 statements! {
@@ -138,7 +139,7 @@ impl Operator {
         let now = self.webhook_named(workspace, &wanted.name).await?;
         let allow_from = wanted.allow_from.as_ref().unwrap_or(&now.allow_from);
         let kept = wanted.kept_headers.as_ref().unwrap_or(&now.kept_headers);
-        self.change_webhook(&now, allow_from.as_deref(), kept).await
+        change_webhook(self, workspace, now.webhook_id, allow_from.as_deref(), kept).await
     }
 
     async fn set_up_subscription(
@@ -158,7 +159,8 @@ impl Operator {
                 kind: wanted.signal_kind.flatten(),
                 ..NewSubscription::default()
             };
-            self.add_subscription(workspace, &new).await?;
+            self.add_subscription(workspace, Uuid::new_v4(), &new)
+                .await?;
         }
         if let Some(pauses) = wanted.is_paused {
             self.pause_subscription(workspace, &wanted.queue, pauses)

@@ -48,10 +48,7 @@ pub(crate) enum AccountCommand {
         oauth: Box<Oauth>,
     },
     /// List the accounts of a workspace
-    List {
-        #[command(flatten)]
-        workspace: InWorkspace,
-    },
+    List(InWorkspace),
     /// Give an account another credential; what waits for an approval or a retry goes on with it
     Rotate {
         /// Id or name
@@ -119,7 +116,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             }
             Output::One(told)
         }
-        AccountCommand::List { workspace } => {
+        AccountCommand::List(workspace) => {
             let operator = settings.operator().await?;
             let accounts = operator.accounts(workspace.id(&operator).await?).await?;
             Output::many(&accounts, &COLUMNS)

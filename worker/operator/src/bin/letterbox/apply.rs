@@ -75,7 +75,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
         };
         webhooks.extend(applied.webhooks.iter().map(|made| shown(settings, made)));
         if let Some(broker) = &broker
-            && let Err(error) = operator.apply_at_broker(broker, &applied).await
+            && let Err(error) = applied.settle_at_broker(broker).await
         {
             failure = Some(error);
         }
@@ -109,7 +109,9 @@ async fn broker_of(
     }
     let broker = BrokerTarget::from_environment()?;
     for plan in plans {
-        operator.check_at_broker(&broker, plan).await?;
+        for queue in plan.new_queues() {
+            operator.need_new_queue(&broker, queue).await?;
+        }
         if plan.useless_logins().next().is_some() {
             Dashboard::from_environment()?;
         }

@@ -1,7 +1,10 @@
 //! `letterbox member …`
 
-use clap::Subcommand;
-use letterbox_common::{ids::UserId, states::MemberRole};
+use clap::{Args, Subcommand};
+use letterbox_common::{
+    ids::{UserId, WorkspaceId},
+    states::MemberRole,
+};
 use letterbox_operator::{Losing, Named, Operator};
 
 use crate::{Failure, Output, confirm::confirm, in_workspace::InWorkspace};
@@ -11,64 +14,60 @@ pub(crate) enum MemberCommand {
     /// Add a member, or change one
     Set {
         #[command(flatten)]
-        workspace: InWorkspace,
-        #[arg(long)]
-        user: Named<UserId>,
+        of: Of,
         /// A viewer may not run workflows
         #[arg(long, value_name = "owner|editor|runner|viewer")]
         role: MemberRole,
         /// The member has no rights until it is set again without this
         #[arg(long)]
         deactivated: bool,
-        /// Do not ask for confirmation before form links end
-        #[arg(long)]
-        yes: bool,
     },
     /// Remove a member
-    Remove {
-        #[command(flatten)]
-        workspace: InWorkspace,
-        #[arg(long)]
-        user: Named<UserId>,
-        /// Do not ask for confirmation before form links end
-        #[arg(long)]
-        yes: bool,
-    },
+    Remove(Of),
     /// List the members of a workspace
-    List {
-        #[command(flatten)]
-        workspace: InWorkspace,
-    },
+    List(InWorkspace),
+}
+
+/// Names a member.
+#[derive(Args)]
+pub(crate) struct Of {
+    #[command(flatten)]
+    workspace: InWorkspace,
+    #[arg(long)]
+    user: Named<UserId>,
+    /// Do not ask for confirmation before form links end
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Of {
+    /// The ids of the workspace and the user.
+    async fn ids(&self, operator: &Operator) -> Result<(WorkspaceId, UserId), Failure> {
+        let workspace = self.workspace.id_to_grant(operator).await?;
+        Ok((workspace, operator.id(&self.user).await?))
+    }
 }
 
 pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Output, Failure> {
     Ok(match verb {
         MemberCommand::Set {
-            workspace,
-            user,
+            of,
             role,
             deactivated,
-            yes,
         } => {
-            let workspace = workspace.id_to_grant(operator).await?;
-            let user = operator.id(&user).await?;
+            let (workspace, user) = of.ids(operator).await?;
             if deactivated || role == MemberRole::Viewer {
-                confirm(operator, Losing::Member(workspace, user), yes).await?;
+                confirm(operator, Losing::Member(workspace, user), of.yes).await?;
             }
             let setting = operator.set_member(workspace, user, role, deactivated);
             Output::one(&setting.await?)
         }
-        MemberCommand::Remove {
-            workspace,
-            user,
-            yes,
-        } => {
-            let workspace = workspace.id_to_grant(operator).await?;
-            let user = operator.id(&user).await?;
-            confirm(operator, Losing::Member(workspace, user), yes).await?;
+        MemberCommand::Remove(of) => {
+            let (workspace, user) = of.ids(operator).await?;
+            confirm(operator, Losing::Member(workspace, user), of.yes).await?;
             Output::one(&operator.remove_member(workspace, user).await?)
         }
-        MemberCommand::List { workspace } => Output::many(
+        MemberCommand::List(workspace) => Output::many(
             &operator.members(workspace.id(operator).await?).await?,
             &["user_id", "email", "name", "role", "deactivated_at"],
         ),

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
-use letterbox_operator::{Named, Operator, PolicyRow};
+use letterbox_operator::{Named, Operator};
 use serde_json::json;
 
-use crate::{Failure, Output, file};
+use crate::{Failure, Output, file, output};
 
 #[derive(Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -97,20 +97,12 @@ async fn set(
     dry_run: bool,
 ) -> Result<Output, Failure> {
     let change = operator.preview_policy(workspace, policy).await?;
-    let PolicyRow {
-        workspace_id,
-        version,
-        policy,
-    } = if dry_run {
-        operator.policy(workspace).await?
-    } else {
-        operator.set_policy(workspace, policy).await?
+    let row = match dry_run {
+        true => operator.policy(workspace).await?,
+        false => operator.set_policy(workspace, policy).await?,
     };
-    Ok(Output::one(&json!({
-        "workspace_id": workspace_id,
-        "version": version,
-        "policy": policy,
-        "warnings": change.warnings,
-        "changes": change.changes,
-    })))
+    let mut shown = output::value(&row);
+    shown["warnings"] = json!(change.warnings);
+    shown["changes"] = json!(change.changes);
+    Ok(Output::One(shown))
 }

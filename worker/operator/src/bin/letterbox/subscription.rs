@@ -51,20 +51,11 @@ pub(crate) enum SubscriptionCommand {
         existing: bool,
     },
     /// List the subscriptions of a workspace
-    Subscriptions {
-        #[command(flatten)]
-        workspace: InWorkspace,
-    },
+    Subscriptions(InWorkspace),
     /// Publish nothing to a queue until it is resumed; nothing is left out
-    Pause {
-        #[command(flatten)]
-        of: Of,
-    },
+    Pause(Of),
     /// Go on publishing to a queue
-    Resume {
-        #[command(flatten)]
-        of: Of,
-    },
+    Resume(Of),
     /// Publish to a queue what was stored since a time, again
     Rewind {
         #[command(flatten)]
@@ -119,12 +110,12 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             };
             subscribe(operator, workspace, &new).await?
         }
-        SubscriptionCommand::Subscriptions { workspace } => {
+        SubscriptionCommand::Subscriptions(workspace) => {
             let workspace = workspace.id(operator).await?;
             Output::many(&operator.subscriptions(workspace).await?, &COLUMNS)
         }
-        SubscriptionCommand::Pause { of } => pause(operator, &of, true).await?,
-        SubscriptionCommand::Resume { of } => pause(operator, &of, false).await?,
+        SubscriptionCommand::Pause(of) => pause(operator, &of, true).await?,
+        SubscriptionCommand::Resume(of) => pause(operator, &of, false).await?,
         SubscriptionCommand::Rewind { of, to } => {
             let workspace = of.workspace.id(operator).await?;
             let rewinding = operator.rewind_subscription(workspace, &of.queue, to);

@@ -60,10 +60,7 @@ pub(crate) enum WebhookCommand {
         follow: bool,
     },
     /// List the webhooks of a workspace
-    List {
-        #[command(flatten)]
-        workspace: InWorkspace,
-    },
+    List(InWorkspace),
     /// Delete a webhook: its deliveries are refused from now on; its signals stay
     Delete {
         webhook_id: WebhookId,
@@ -133,14 +130,14 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             webhook_id,
             secret_file,
         } => {
-            let secret = Secret::new(file::read(&secret_file)?.trim_ascii().to_vec());
+            let secret = read_secret(&secret_file)?;
             let operator = operator().await?;
             let keys = key_ring(SealedColumn::WebhookSecret)?;
             let webhook = operator.id(&webhook_id).await?;
             let setting = operator.set_webhook_secret(&keys, webhook, secret);
             Output::one(&setting.await?)
         }
-        WebhookCommand::List { workspace } => {
+        WebhookCommand::List(workspace) => {
             let operator = operator().await?;
             let webhooks = operator.webhooks(workspace.id(&operator).await?).await?;
             Output::many(&webhooks, &COLUMNS)
@@ -177,7 +174,7 @@ fn one_line(refusal: &RefusalRow) -> String {
 }
 
 async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
-    let secret = read_secret(new.secret_file.as_deref())?;
+    let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
     let rules = new.rules.map(|file| file::read_text(&file)).transpose()?;
     let rules = rules.map(|text| rules_in(&text)).transpose();
     let wanted = WebhookSettings {
@@ -201,7 +198,7 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
 }
 
 async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Failure> {
-    let secret = read_secret(new.secret_file.as_deref())?;
+    let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
     let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
@@ -210,9 +207,8 @@ async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Fai
     Ok(Output::One(shown))
 }
 
-fn read_secret(file: Option<&Path>) -> Result<Option<Secret>, Failure> {
-    let text = file.map(file::read).transpose()?;
-    Ok(text.map(|text| Secret::new(text.trim_ascii().to_vec())))
+fn read_secret(file: &Path) -> Result<Secret, Failure> {
+    Ok(Secret::new(file::read(file)?.trim_ascii().to_vec()))
 }
 
 /// A new webhook, at the only time that its secret is shown.

@@ -78,10 +78,7 @@ pub(crate) enum WorkflowCommand {
         until: Option<Timestamp>,
     },
     /// List the workflows of a workspace
-    List {
-        #[command(flatten)]
-        workspace: InWorkspace,
-    },
+    List(InWorkspace),
 }
 
 /// The arguments of `workflow deploy`.
@@ -155,7 +152,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             let workflow = operator.workflow(operator.id(&workflow_id).await?).await?;
             return Ok(Output::text(shown(&workflow), &workflow));
         }
-        WorkflowCommand::List { workspace } => {
+        WorkflowCommand::List(workspace) => {
             let workflows = operator.workflows(workspace.id(operator).await?).await?;
             return Ok(Output::many(&workflows, &COLUMNS));
         }
