@@ -5,12 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use letterbox_trials::Counts;
 use serde_json::Value;
 
-use crate::{
-    ledger::{Counts, Sent},
-    stack::Stack,
-};
+use crate::stack::Stack;
 
 /// A way in, or a way on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,8 +144,20 @@ impl Found {
     }
 }
 
+/// What was sent at one door, by the name that each thing carries, and whether it was accepted.
+pub type Sent = HashMap<String, bool>;
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    pub door: Door,
+    pub counts: Counts,
+    /// Sent again under the key by which its receiver knows it.
+    pub again: u64,
+}
+
 /// Counts what became of everything that was sent, door by door.
-pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
+pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<Line> {
     let Found {
         stored,
         arrivals,
@@ -184,7 +194,6 @@ pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
             }
         };
         let mut counts = Counts::of(sent, &done);
-        counts.again = again;
         // What has no key or id is known to nobody who gets it twice.
         let of_door = arrivals
             .iter()
@@ -201,7 +210,11 @@ pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
             });
             counts.unexpected += early.count() as u64;
         }
-        (*door, counts)
+        Line {
+            door: *door,
+            counts,
+            again,
+        }
     });
     counted.collect()
 }

@@ -9,12 +9,11 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use letterbox_broker::{BrokerTarget, ReadMessage, has_queue, read_queue};
-use letterbox_operator::OperatorError;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
-use super::ledger::Numbers;
-use crate::{Failure, file};
+use super::numbers::Numbers;
+use crate::TrialError;
 
 /// Bytes of what is posted that are looked at.
 const MAX_BODY: usize = 16 << 20;
@@ -75,17 +74,16 @@ impl Source {
         queue: Option<String>,
         file: Option<PathBuf>,
         came_out: &CameOut,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, TrialError> {
         if let Some(address) = listen {
             let bound = TcpListener::bind(address).await;
-            let listener = bound.map_err(|error| Failure::Receive(address, error))?;
+            let listener = bound.map_err(|error| TrialError::Receive(address, error))?;
             tokio::spawn(listen_on(listener, came_out.clone()));
         }
         if let Some(queue) = queue {
             let (target, came_out) = (BrokerTarget::from_environment()?, came_out.clone());
-            let found = has_queue(&target, NAME, &queue).await;
-            if !found.map_err(OperatorError::from)? {
-                return Err(Failure::NoQueue(queue));
+            if !has_queue(&target, NAME, &queue).await? {
+                return Err(TrialError::NoQueue(queue));
             }
             tokio::spawn(async move {
                 read_queue(&target, NAME, &queue, |message| {
@@ -98,9 +96,10 @@ impl Source {
     }
 
     /// Reads again what does not come by itself.
-    pub(super) fn look_again(&self, came_out: &CameOut) -> Result<(), Failure> {
+    pub(super) fn look_again(&self, came_out: &CameOut) -> Result<(), TrialError> {
         if let Self::File(path) = self {
-            let bytes = file::read(path)?;
+            let read = std::fs::read(path);
+            let bytes = read.map_err(|cause| TrialError::File(path.clone(), cause))?;
             let text = String::from_utf8_lossy(&bytes);
             came_out.arrivals.lock().clear();
             // The last line may not be whole yet.

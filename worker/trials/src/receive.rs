@@ -8,18 +8,18 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::{model, output};
+use crate::{TrialError, model};
 
 const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// Returns only with an error: the address could not be bound.
-pub(crate) async fn receive(listen: SocketAddr) -> std::io::Error {
+/// Tells each request. Returns only with an error: the address could not be bound.
+pub async fn receive(listen: SocketAddr, tell: fn(&Value) -> bool) -> TrialError {
     let listener = match TcpListener::bind(listen).await {
         Ok(listener) => listener,
-        Err(error) => return error,
+        Err(error) => return TrialError::Receive(listen, error),
     };
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -28,13 +28,19 @@ pub(crate) async fn receive(listen: SocketAddr) -> std::io::Error {
         tokio::spawn(async move {
             // The peer may send something that is not HTTP.
             let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service_fn(respond))
+                .serve_connection(
+                    TokioIo::new(stream),
+                    service_fn(|request| respond(request, tell)),
+                )
                 .await;
         });
     }
 }
 
-async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn respond(
+    request: Request<Incoming>,
+    tell: fn(&Value) -> bool,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY_BYTES)
         .collect()
@@ -46,7 +52,7 @@ async fn respond(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, In
         .headers
         .get("idempotency-key")
         .and_then(|key| key.to_str().ok());
-    output::line(&json!({
+    tell(&json!({
         "method": head.method.as_str(), "target": target, "idempotency_key": key,
             "body": String::from_utf8_lossy(&body),
     }));

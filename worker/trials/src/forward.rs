@@ -1,0 +1,37 @@
+//! A signal posted to a program that is being written, as its tool has sent it.
+
+use std::collections::BTreeMap;
+
+use letterbox_common::ids::DeliveryId;
+use url::Url;
+
+use crate::{
+    TrialError,
+    send::{Signer, exchange},
+};
+
+/// Posts a signal with the headers that were kept of it; gives the status of the answer.
+pub async fn forward(
+    to: Url,
+    signer: Option<&Signer>,
+    id: DeliveryId,
+    body: &str,
+    signed: &BTreeMap<String, String>,
+    unsigned: &BTreeMap<String, String>,
+) -> Result<u16, TrialError> {
+    let mut headers: Vec<_> = signed.clone().into_iter().chain(unsigned.clone()).collect();
+    if let Some(signer) = signer {
+        // Under the same id, so that the program can tell repeats; at this time, or it is too old.
+        let kept = signer.rules.id_header.as_ref();
+        let kept = kept.and_then(|name| signed.get(&name.to_ascii_lowercase()));
+        let id = id.to_string();
+        for (name, value) in signer.sign(body.as_bytes(), kept.unwrap_or(&id)).headers {
+            headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+            headers.push((name.to_string(), value));
+        }
+    }
+    let headers = headers.iter();
+    let headers: Vec<_> = headers.map(|(name, value)| (&**name, &**value)).collect();
+    let (status, _) = exchange(to, &headers, body.as_bytes().to_vec()).await?;
+    Ok(status)
+}
