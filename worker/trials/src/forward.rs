@@ -1,8 +1,6 @@
 //! A signal posted to a program that is being written, as its tool has sent it.
 
-use std::collections::BTreeMap;
-
-use letterbox_common::ids::DeliveryId;
+use letterbox_common::{ids::DeliveryId, webhook::KeptHeaders};
 use url::Url;
 
 use crate::{
@@ -16,16 +14,16 @@ pub async fn forward(
     signer: Option<&Signer>,
     id: DeliveryId,
     body: &str,
-    signed: &BTreeMap<String, String>,
-    unsigned: &BTreeMap<String, String>,
+    kept: &KeptHeaders,
 ) -> Result<u16, TrialError> {
-    let mut headers: Vec<_> = signed.clone().into_iter().chain(unsigned.clone()).collect();
+    let headers = kept.signed.clone().into_iter();
+    let mut headers: Vec<_> = headers.chain(kept.unsigned.clone()).collect();
     if let Some(signer) = signer {
         // Under the same id, so that the program can tell repeats; at this time, or it is too old.
-        let kept = signer.rules.id_header.as_ref();
-        let kept = kept.and_then(|name| signed.get(&name.to_ascii_lowercase()));
+        let known = signer.rules.id_header.as_ref();
+        let known = known.and_then(|name| kept.signed.get(&name.to_ascii_lowercase()));
         let id = id.to_string();
-        for (name, value) in signer.sign(body.as_bytes(), kept.unwrap_or(&id)).headers {
+        for (name, value) in signer.sign(body.as_bytes(), known.unwrap_or(&id)).headers {
             headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
             headers.push((name.to_string(), value));
         }

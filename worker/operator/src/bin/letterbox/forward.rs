@@ -104,13 +104,6 @@ pub(crate) async fn run(
 async fn post(to: &Url, signer: Option<&Signer>, signal: &SignalDetail) -> Result<u16, String> {
     let body = signal.body.as_deref().ok_or("its body was forgotten")?;
     let (id, headers) = (signal.row.signal_id, &signal.headers);
-    let answer = forward(
-        to.clone(),
-        signer,
-        id,
-        body,
-        &headers.signed,
-        &headers.unsigned,
-    );
-    answer.await.map_err(|error| error.to_string())
+    let answer = forward(to.clone(), signer, id, body, headers).await;
+    answer.map_err(|error| error.to_string())
 }
