@@ -164,7 +164,6 @@ fn http_is_at_the_edge() {
         "worker/desk/src/pages.rs",
         "worker/desk/src/rooms/sign_in.rs",
         "worker/trials/src/receive.rs",
-        "worker/trials/src/prove/came_out.rs",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
     // The error envelope is HTTP, too: services return errors of their own.

@@ -1,22 +1,17 @@
 //! What has come out: at an address where the intake posts it, in a queue, or in a file.
 
-use std::{collections::HashSet, convert::Infallible, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::{
-    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
-};
-use hyper_util::rt::TokioIo;
 use letterbox_broker::{BrokerTarget, ReadMessage, has_queue, read_queue};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use super::numbers::Numbers;
-use crate::TrialError;
+use crate::{
+    TrialError,
+    receive::{OK, serve},
+};
 
-/// Bytes of what is posted that are looked at.
-const MAX_BODY: usize = 16 << 20;
 /// How the connection that reads a queue is called.
 const NAME: &str = "letterbox prove";
 
@@ -78,7 +73,11 @@ impl Source {
         if let Some(address) = listen {
             let bound = TcpListener::bind(address).await;
             let listener = bound.map_err(|error| TrialError::Receive(address, error))?;
-            tokio::spawn(listen_on(listener, came_out.clone()));
+            let came_out = came_out.clone();
+            tokio::spawn(serve(listener, move |_, body| {
+                came_out.note(&String::from_utf8_lossy(&body?));
+                Some(OK)
+            }));
         }
         if let Some(queue) = queue {
             let (target, came_out) = (BrokerTarget::from_environment()?, came_out.clone());
@@ -108,35 +107,4 @@ impl Source {
         }
         Ok(())
     }
-}
-
-async fn listen_on(listener: TcpListener, came_out: CameOut) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            continue;
-        };
-        let came_out = came_out.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| take(request, &came_out));
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // The peer may send something that is not HTTP.
-            let _ = connection.await;
-        });
-    }
-}
-
-async fn take(
-    request: Request<Incoming>,
-    came_out: &CameOut,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
-    let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
-        let mut refused = Response::new(Full::default());
-        *refused.status_mut() = StatusCode::BAD_REQUEST;
-        return Ok(refused);
-    };
-    came_out.note(&String::from_utf8_lossy(&body));
-    Ok(Response::new(Full::new(Bytes::from_static(
-        br#"{"ok":true}"#,
-    ))))
 }
