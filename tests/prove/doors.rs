@@ -6,12 +6,10 @@ use std::{
 };
 
 use letterbox_common::text_enum;
+use letterbox_trials::Counts;
 use serde_json::Value;
 
-use crate::{
-    ledger::{Counts, Sent},
-    stack::Stack,
-};
+use crate::stack::Stack;
 
 text_enum! {
     /// A way in, or a way on.
@@ -132,8 +130,20 @@ impl Found {
     }
 }
 
+/// What was sent at one door, by the name that each thing carries, and whether it was accepted.
+pub type Sent = HashMap<String, bool>;
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    pub door: Door,
+    pub counts: Counts,
+    /// Sent again under the key by which its receiver knows it.
+    pub again: u64,
+}
+
 /// Counts what became of everything that was sent, door by door.
-pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
+pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<Line> {
     let Found {
         stored,
         arrivals,
@@ -171,7 +181,6 @@ pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
             }
         };
         let mut counts = Counts::of(sent, &done);
-        counts.again = again;
         // What has no key or id is known to nobody who gets it twice.
         let unnamed = match door {
             Door::Subscription => messages.iter().filter(|(_, id)| id.is_empty()).count(),
@@ -182,7 +191,11 @@ pub fn count(found: &Found, sent: &HashMap<Door, Sent>) -> Vec<(Door, Counts)> {
             let is_early = |one: &&Arrival| allowed.get(&one.name).is_none_or(|at| *at > one.at);
             counts.unexpected += of_door().filter(is_early).count() as u64;
         }
-        (*door, counts)
+        Line {
+            door: *door,
+            counts,
+            again,
+        }
     });
     counted.collect()
 }

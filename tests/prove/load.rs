@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{doors::Door, ledger::Sent};
+use crate::doors::{Door, Sent};
 
 /// How often something is sent, and how long an answer may take.
 const TRIES: usize = 3;

@@ -120,7 +120,7 @@ pub async fn print(stack: &Stack, ledger: &mut Ledger, arguments: &Arguments) {
 fn cell(entry: &Entry) -> String {
     let sum = entry.sum();
     let mark = if entry.is_good() { "" } else { "! " };
-    let (lost, doubled) = (sum.lost, sum.duplicated + sum.unexpected);
+    let (lost, doubled) = (sum.lost, sum.doubled + sum.unexpected);
     format!("{mark}{lost} lost {doubled} doubled ({})", entry.fired)
 }
 

@@ -6,9 +6,9 @@ use std::{
 };
 
 use crate::{
-    doors::{self, Door, Found},
+    doors::{self, Found, Line},
     faults::Fault,
-    ledger::{Counts, Entry},
+    ledger::Entry,
     load::{Load, Outcome},
     stack::Stack,
 };
@@ -87,12 +87,12 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
     stack.heal().await;
     let healed = Instant::now();
     let mut expired = healed;
-    let mut counted: Vec<(Door, Counts)> = Vec::new();
+    let mut counted: Vec<Line> = Vec::new();
     let mut is_again = false;
     while healed.elapsed() < PATIENCE {
         if let Some(found) = Found::of(stack, prefix).await {
             let now = doors::count(&found, &outcome.sent);
-            let is_done = now.iter().all(|(_, counts)| counts.lost == 0);
+            let is_done = now.iter().all(|line| line.counts.lost == 0);
             // Twice the same, at rest: nothing comes any more.
             let is_same = now == counted;
             counted = now;
@@ -114,7 +114,7 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
     if !stack.is_at_rest().await {
         complaints.push("something is still under way".to_owned());
     }
-    if counted.iter().any(|(_, counts)| counts.lost > 0) {
+    if counted.iter().any(|line| line.counts.lost > 0) {
         complaints.extend(stack.failures(prefix).await);
     }
     let panics = stack.new_panics().await;
@@ -125,7 +125,7 @@ pub async fn settle(stack: &Stack, fault: &str, prefix: &str, outcome: &Outcome)
         fault: fault.to_owned(),
         prefix: prefix.to_owned(),
         sent: outcome.sent.clone(),
-        counts: counted,
+        lines: counted,
         fired: 0,
         silence_ms: outcome.silence.as_millis(),
         complaints,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source_tree::{code, files};
 
-/// The sources of each crate.
-const CRATES: [&str; 9] = [
+/// The sources of each crate that has modules: of programs beside a library, too.
+const CRATES: [&str; 11] = [
     "common/src",
     "common/broker/src",
     "common/database/src",
@@ -15,6 +15,8 @@ const CRATES: [&str; 9] = [
     "worker/src",
     "worker/workflow/src",
     "worker/operator/src",
+    "worker/operator/src/bin/letterbox",
+    "worker/trials/src",
     "worker/desk/src",
 ];
 
@@ -125,9 +127,12 @@ impl Crate {
         let modules: BTreeMap<Module, String> = modules.collect();
         let mut exports = BTreeMap::new();
         for (module, text) in &modules {
-            for (path, _) in paths(text).into_iter().filter(|(_, is_export)| *is_export) {
+            for (path, used) in paths(text) {
                 let name = path.last().unwrap().clone();
-                exports.insert((module.clone(), name), path);
+                // Modules below see what this one imports for itself, too.
+                if used != Used::Inline && path.first().is_none_or(|first| *first != name) {
+                    exports.insert((module.clone(), name), path);
+                }
             }
         }
         Self { modules, exports }
@@ -135,7 +140,9 @@ impl Crate {
 
     fn imports(&self) -> Imports {
         let of_module = |(module, text): (&Module, &String)| {
-            let named = paths(text).into_iter().filter(|(_, is_export)| !is_export);
+            let named = paths(text)
+                .into_iter()
+                .filter(|(_, used)| *used != Used::Exported);
             let named = named.filter_map(|(path, _)| self.defined_in(module, &path, 0));
             (module.clone(), named.filter(|one| one != module).collect())
         };
@@ -172,9 +179,17 @@ impl Crate {
     }
 }
 
-/// The paths that a file names: those of its `use` items, one for each name, and whether it exports
-/// them; and those elsewhere that begin in this crate.
-fn paths(text: &str) -> Vec<(Vec<String>, bool)> {
+/// How a file names something.
+#[derive(PartialEq)]
+enum Used {
+    Imported,
+    Exported,
+    Inline,
+}
+
+/// The paths that a file names: those of its `use` items, one for each name, and those elsewhere
+/// that begin in this crate.
+fn paths(text: &str) -> Vec<(Vec<String>, Used)> {
     let mut found = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -187,7 +202,11 @@ fn paths(text: &str) -> Vec<(Vec<String>, bool)> {
                 tree += lines.next().unwrap().trim();
             }
             let names = names(tree.trim_end_matches(';'));
-            found.extend(names.into_iter().map(|path| (path, !visibility.is_empty())));
+            let used = || match visibility {
+                "" => Used::Imported,
+                _ => Used::Exported,
+            };
+            found.extend(names.into_iter().map(|path| (path, used())));
             continue;
         }
         let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -200,7 +219,7 @@ fn paths(text: &str) -> Vec<(Vec<String>, bool)> {
             let starts = ["crate::", "super::", "self::"];
             starts.iter().any(|start| piece.starts_with(start))
         });
-        found.extend(inside.map(|piece| (parts(piece), false)));
+        found.extend(inside.map(|piece| (parts(piece), Used::Inline)));
     }
     found
 }

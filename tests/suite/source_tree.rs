@@ -155,8 +155,7 @@ fn http_is_at_the_edge() {
         "worker/desk/src/oidc.rs",
         "worker/desk/src/pages.rs",
         "worker/desk/src/rooms/sign_in.rs",
-        "bin/letterbox/receive.rs",
-        "bin/letterbox/prove/",
+        "worker/trials/src/receive.rs",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
     // The error envelope is HTTP, too: services return errors of their own.
@@ -165,8 +164,8 @@ fn http_is_at_the_edge() {
         "common/traces/src/export.rs",
         "worker/src/egress/",
         "worker/desk/src/oidc.rs",
-        "bin/letterbox/send.rs",
-        "bin/letterbox/prove/sending.rs",
+        "worker/trials/src/http.rs",
+        "worker/trials/src/prove/sending.rs",
         "bin/letterbox/dashboard.rs",
         "gateway/senders/",
     ];
@@ -176,7 +175,7 @@ fn http_is_at_the_edge() {
 /// Each crate, and the crates of the project that it may use.
 #[test]
 fn crates_depend_in_one_direction() {
-    let allowed: [(&str, &[&str]); 9] = [
+    let allowed: [(&str, &[&str]); 10] = [
         ("common", &[]),
         ("common/broker", &["common", "traces"]),
         ("common/database", &["common", "database-derive"]),
@@ -186,8 +185,9 @@ fn crates_depend_in_one_direction() {
         ("worker/workflow", &["common"]),
         (
             "worker/operator",
-            &["common", "broker", "database", "workflow"],
+            &["common", "broker", "database", "trials", "workflow"],
         ),
+        ("worker/trials", &["common", "broker"]),
         (
             "worker",
             &["common", "broker", "database", "traces", "workflow"],

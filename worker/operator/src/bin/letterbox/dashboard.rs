@@ -4,14 +4,20 @@
 use std::time::Duration;
 
 use letterbox_broker::AMQP_URL;
-use letterbox_common::{RandomError, Token, process::settings::SettingError};
+use letterbox_common::{
+    RandomError, Token,
+    process::{secret_setting::SecretSetting, settings::SettingError},
+};
+use letterbox_trials::{client, describe};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::{
-    send::{client, describe},
-    settings::DASHBOARD_URL,
+/// RabbitMQ's dashboard, with its password.
+pub(crate) const DASHBOARD_URL: SecretSetting = SecretSetting {
+    name: "LETTERBOX_DASHBOARD_URL",
+    about: "RabbitMQ's dashboard, as http://USER:PASSWORD@HOST:PORT/: 'demo' names it, and 'signal \
+            subscribe --login' and 'doctor' use it",
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);

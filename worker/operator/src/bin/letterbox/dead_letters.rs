@@ -20,8 +20,9 @@ const COLUMNS: [&str; 6] = [
 pub(crate) enum DeadLettersCommand {
     /// List dead letters, oldest first; they stay in their queue
     List {
-        #[command(flatten)]
-        which: Which,
+        /// Only those whose reason contains this text
+        #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason)]
+        reason: Option<String>,
         /// Most dead letters to list
         #[arg(long, default_value_t = 100)]
         limit: u32,
@@ -79,25 +80,14 @@ pub(crate) struct Chosen {
     unclaimed: bool,
 }
 
-/// The dead letters to list.
-#[derive(Args)]
-pub(crate) struct Which {
-    /// Only those whose reason contains this text
-    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason)]
-    reason: Option<String>,
-}
-
 pub(crate) async fn run(
     settings: &CliSettings,
     verb: DeadLettersCommand,
 ) -> Result<Output, Failure> {
     let broker = BrokerTarget::from_environment()?;
     Ok(match verb {
-        DeadLettersCommand::List { which, limit } => {
-            let filter = DeadLetterFilter {
-                id: None,
-                reason: which.reason,
-            };
+        DeadLettersCommand::List { reason, limit } => {
+            let filter = DeadLetterFilter { id: None, reason };
             let rows = Operator::dead_letters(&broker, &filter, limit as usize).await?;
             Output::Many {
                 rows: rows.iter().map(row).collect(),

@@ -23,8 +23,10 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failure, Output, file,
-    settings::{CliSettings, DASHBOARD_URL, key_rings},
+    Failure, Output,
+    dashboard::DASHBOARD_URL,
+    file,
+    settings::{CliSettings, key_rings},
 };
 
 #[derive(Args)]

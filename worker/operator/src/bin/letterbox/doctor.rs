@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use letterbox_operator::{Finding, Verdict, examine_broker};
+use letterbox_trials::{TrialError, client, describe};
 
 use crate::{
     Failure, Output,
-    dashboard::{Dashboard, DashboardError},
+    dashboard::{DASHBOARD_URL, Dashboard, DashboardError},
     output,
-    send::{PostError, client, describe},
-    settings::{CliSettings, DASHBOARD_URL, broker},
+    settings::{CliSettings, broker},
 };
 
 /// How long the base URL may take to answer.
@@ -56,7 +56,7 @@ async fn ask_dashboard(dashboard: &Dashboard) -> Result<Vec<Finding>, DashboardE
 }
 
 /// Whether a gateway answers at the base URL, as it answers whoever has no token.
-async fn ask_base_url(base: &str) -> Result<Finding, PostError> {
+async fn ask_base_url(base: &str) -> Result<Finding, TrialError> {
     let url = format!("{base}/public/workflow-forms/forms?token=none");
     let asked = client(TIMEOUT)?.get(url).send().await;
     let answered = match asked {

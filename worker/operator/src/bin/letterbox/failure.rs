@@ -1,14 +1,15 @@
 //! Why a command failed: in words for people; by a kind and an exit code for programs.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use letterbox_broker::BrokerError;
 use letterbox_common::process::settings::SettingError;
 use letterbox_database::Fault;
-use letterbox_operator::{OperatorError, Reason};
+use letterbox_operator::{OperatorError, Reason, escape};
+use letterbox_trials::TrialError;
 use serde_json::{Value, json};
 
-use crate::{dashboard, file, send};
+use crate::{dashboard::DashboardError, file::FileError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,17 +19,14 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Operator(#[from] OperatorError),
     #[error(transparent)]
-    File(#[from] file::FileError),
-    #[error("{0}: {1}")]
-    Receive(SocketAddr, std::io::Error),
+    File(#[from] FileError),
     #[error("{file}: {why}", file = .0.display(), why = .1)]
     Documents(PathBuf, String),
+    // What an answer says is a part of a line.
+    #[error("{}", escape::line(&.0.to_string()))]
+    Trial(#[from] TrialError),
     #[error(transparent)]
-    Send(#[from] send::PostError),
-    #[error(transparent)]
-    Dashboard(#[from] dashboard::DashboardError),
-    #[error("there is no queue {0}")]
-    NoQueue(String),
+    Dashboard(#[from] DashboardError),
     #[error("there is this subscription already, without that login: unsubscribe it first")]
     OtherLogin,
     #[error(
@@ -128,16 +126,17 @@ impl Failure {
             | Self::ChosenElsewhere
             | Self::NoNewLink
             | Self::NotConfirmed(_)
-            | Self::Operator(OperatorError::Setting(_)) => FailureKind::Misused,
+            | Self::Operator(OperatorError::Setting(_))
+            | Self::Dashboard(DashboardError::Setting(_))
+            | Self::Trial(TrialError::Setting(_)) => FailureKind::Misused,
             Self::Undeclared { error, .. } | Self::Operator(OperatorError::Broker(error)) => {
                 FailureKind::of_server(!error.is_refusal())
             }
             Self::Operator(OperatorError::Database(error)) => {
                 FailureKind::of_server(error.fault == Fault::Transient && !error.is_refusal())
             }
-            Self::Dashboard(dashboard::DashboardError::Setting(_)) => FailureKind::Misused,
             Self::Dashboard(error) => FailureKind::of_server(error.is_transient()),
-            Self::Send(error) => FailureKind::of_server(error.is_transient()),
+            Self::Trial(error) => FailureKind::of_server(error.is_transient()),
             Self::NotReady(_) => FailureKind::TryAgain,
             _ => FailureKind::Refused,
         }

@@ -6,16 +6,12 @@ use clap::Args;
 use jiff::Timestamp;
 use letterbox_common::ids::WebhookId;
 use letterbox_operator::{Named, Operator, SignalDetail};
+use letterbox_trials::{Signer, Signing, forward};
 use serde_json::json;
 use url::Url;
 
 use crate::{
-    Failure, Output,
-    in_workspace::InWorkspace,
-    output,
-    send::{Signer, Signing, exchange},
-    story::word,
-    times::moment,
+    Failure, Output, in_workspace::InWorkspace, output, send::signer, story::word, times::moment,
 };
 
 /// Between two looks.
@@ -57,8 +53,8 @@ pub(crate) async fn run(
     let webhook = operator
         .id_in(Some(workspace), command.webhook.as_ref())
         .await?;
-    let is_signed = command.sign || command.signing.has_file();
-    let signer = is_signed.then(|| command.signing.signer()).transpose()?;
+    let is_signed = command.sign || command.signing.secret_file.is_some();
+    let signer = is_signed.then(|| signer(&command.signing)).transpose()?;
     let mut cursor = operator.signal_cursor(workspace, command.from).await?;
     let mut left = command.limit.unwrap_or(u32::MAX);
     while left > 0 {
@@ -107,27 +103,7 @@ pub(crate) async fn run(
 /// Posts one signal as its tool has sent it; gives the status of the answer.
 async fn post(to: &Url, signer: Option<&Signer>, signal: &SignalDetail) -> Result<u16, String> {
     let body = signal.body.as_deref().ok_or("its body was forgotten")?;
-    let kept = signal.headers.signed.iter().chain(&signal.headers.unsigned);
-    let mut headers: Vec<(String, String)> = kept
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    if let Some(signer) = signer {
-        // Under the same id, so that the program can tell repeats; at this time, or it is too old.
-        let kept = signer.rules.id_header.as_ref();
-        let kept = kept.and_then(|name| signal.headers.signed.get(&name.to_ascii_lowercase()));
-        let id = signal.row.signal_id.to_string();
-        let signed = signer.sign(body.as_bytes(), kept.unwrap_or(&id));
-        for (name, value) in signed.headers {
-            headers.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
-            headers.push((name.to_string(), value));
-        }
-    }
-    let headers: Vec<_> = headers
-        .iter()
-        .map(|(name, value)| (&**name, &**value))
-        .collect();
-    let answer = exchange(to.clone(), &headers, body.as_bytes().to_vec()).await;
-    answer
-        .map(|(status, _)| status)
-        .map_err(|error| error.to_string())
+    let (id, headers) = (signal.row.signal_id, &signal.headers);
+    let answer = forward(to.clone(), signer, id, body, headers).await;
+    answer.map_err(|error| error.to_string())
 }

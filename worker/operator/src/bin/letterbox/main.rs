@@ -24,13 +24,10 @@ mod keys;
 mod manual;
 mod member;
 mod migrate;
-mod model;
 mod next;
 mod output;
 mod policy;
-mod prove;
 mod ready;
-mod receive;
 mod run;
 mod schema;
 mod send;
@@ -52,6 +49,7 @@ use clap_complete::Shell;
 use examples::with_examples;
 use failure::{Failure, FailureKind};
 use letterbox_common::process::{deep_stacks::with_deep_stacks, secret_setting::help};
+use letterbox_trials::{ProveCommand, SendCommand, receive};
 use output::Output;
 use settings::{CliSettings, SECRETS};
 use url::Url;
@@ -135,8 +133,8 @@ enum Command {
     DeadLetters(dead_letters::DeadLettersCommand),
     /// Send a form or a signed event, to try an endpoint
     #[command(subcommand)]
-    Send(send::SendCommand),
-    Prove(prove::ProveCommand),
+    Send(SendCommand),
+    Prove(ProveCommand),
     /// Answer 200 to every request of an action and print it, to try actions
     Receive {
         /// The address to listen on
@@ -257,10 +255,8 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Schema { kind } => schema::print(kind),
         Command::DeadLetters(command) => dead_letters::run(settings, command).await,
         Command::Send(command) => send::run(command).await,
-        Command::Prove(command) => prove::run(command).await,
-        Command::Receive { listen } => {
-            Err(Failure::Receive(listen, receive::receive(listen).await))
-        }
+        Command::Prove(command) => send::prove(command).await,
+        Command::Receive { listen } => Err(receive(listen, output::line).await.into()),
         Command::Keys(command) => keys::run(settings, command).await,
         Command::Demo(command) => demo::run(settings, command).await,
         Command::Completion { shell } => completion::script(shell),

@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
+use letterbox_trials::{TrialError, client};
 use serde_json::Value;
 use url::Url;
 
-use crate::{
-    Failure, Output,
-    send::{PostError, client},
-};
+use crate::{Failure, Output};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -24,7 +22,7 @@ pub(crate) async fn run(admin: &Url) -> Result<Output, Failure> {
     Ok(Output::Json(told))
 }
 
-async fn ask(url: Url) -> Result<(u16, String), PostError> {
+async fn ask(url: Url) -> Result<(u16, String), TrialError> {
     let answer = client(TIMEOUT)?.get(url).send().await?;
     Ok((answer.status().as_u16(), answer.text().await?))
 }

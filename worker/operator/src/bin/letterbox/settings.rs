@@ -8,21 +8,9 @@ use letterbox_common::{
 };
 use letterbox_database::{DATABASE_URL, DatabaseTarget};
 use letterbox_operator::{Addresses, KeyRings, Named, Operator, OperatorError, Orderer};
+use letterbox_trials::WEBHOOK_SECRET;
 
-use crate::Failure;
-
-/// RabbitMQ's dashboard, with its password.
-pub(crate) const DASHBOARD_URL: SecretSetting = SecretSetting {
-    name: "LETTERBOX_DASHBOARD_URL",
-    about: "RabbitMQ's dashboard, as http://USER:PASSWORD@HOST:PORT/: 'demo' names it, and 'signal \
-            subscribe --login' and 'doctor' use it",
-};
-
-/// The secret that a delivery is signed with.
-pub(crate) const WEBHOOK_SECRET: SecretSetting = SecretSetting {
-    name: "LETTERBOX_WEBHOOK_SECRET",
-    about: "The secret of the webhook that 'send webhook' posts to",
-};
+use crate::{dashboard::DASHBOARD_URL, failure::Failure};
 
 /// The secrets that commands use.
 pub(crate) const SECRETS: [&SecretSetting; 7] = [

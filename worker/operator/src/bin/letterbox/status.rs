@@ -52,76 +52,62 @@ pub(crate) async fn run(
 
 /// One screen.
 fn text(status: &Status) -> String {
-    let mut lines = Vec::new();
-    for part in &status.parts {
+    let parts = status.parts.iter().map(|part| {
         let word = if part.is_ready { "ready" } else { "NOT READY" };
         let detail = part.detail.replace('\n', " ");
-        lines.push(format!("{:<10} {word:<10} {detail}", part.part));
-    }
-    lines.push(String::new());
-    lines.push(format!("{:<28} {:>9} {:>10}", "waiting", "count", "oldest"));
-    for kind in &status.backlog {
+        format!("{:<10} {word:<10} {detail}", part.part)
+    });
+    let waiting = status.backlog.iter().map(|kind| {
         let late = kind.late_because.map(|why| format!("  LATE: {why}"));
-        let late = late.unwrap_or_default();
         let oldest = kind.oldest_seconds.map_or_else(|| "-".to_owned(), age);
-        let line = format!("{:<28} {:>9} {oldest:>10}{late}", kind.kind, kind.count);
-        lines.push(line);
-    }
+        let late = late.unwrap_or_default();
+        format!("{:<28} {:>9} {oldest:>10}{late}", kind.kind, kind.count)
+    });
+    let head = format!("{:<28} {:>9} {:>10}", "waiting", "count", "oldest");
+    let mut lines: Vec<_> = parts.chain([String::new(), head]).chain(waiting).collect();
     lines.push(String::new());
-    lines.push(format!("runs under way      {}", counts(&status.runs)));
-    lines.push(format!(
-        "ended in an hour    {}",
-        counts(&status.ended_last_hour)
-    ));
-    if status.keeps_all {
-        lines.push(
-            "kept forever        what people have sent: no worker deletes anything".to_owned(),
-        );
-    }
-    for retrying in &status.retrying {
-        let (runs, next) = (retrying.runs, to_second(retrying.next_at));
-        let account = word(&retrying.account);
-        let (workspace, error) = (word(&retrying.workspace_name), word(&retrying.error));
-        lines.push(format!(
-            "retrying            {runs}, account '{account}' of {workspace}: {error}; next {next}"
-        ));
-    }
-    for waiting in &status.unconnected {
-        let (workspace, account) = (word(&waiting.workspace_name), word(&waiting.account));
-        let error = waiting
-            .error
-            .as_deref()
-            .map(|error| format!(" ({})", word(error)));
-        lines.push(format!(
-            "unconnected         {}, account '{account}' of {workspace} waits for its owner{}",
-            waiting.runs,
-            error.unwrap_or_default()
-        ));
-    }
-    for behind in &status.behind {
-        let (queue, workspace) = (word(&behind.queue), word(&behind.workspace_name));
-        let (signals, oldest) = (behind.signals, age(behind.seconds));
-        let failure = behind
-            .failure
-            .as_deref()
-            .map(|why| format!(": {}", word(why)));
-        lines.push(format!(
-            "behind              {signals} signals, the oldest {oldest}, queue {queue} of \
-             {workspace}{}",
-            failure.unwrap_or_default()
-        ));
-    }
-    for held in &status.held {
-        let id = held
-            .workspace_id
-            .map(|id| format!(" ({id})"))
-            .unwrap_or_default();
-        lines.push(format!(
-            "held                {}{id} since {}",
-            held.name, held.held_at
-        ));
-    }
+    let runs = runs(status).into_iter();
+    lines.extend(runs.map(|(about, text)| format!("{about:<20}{text}")));
     lines.join("\n")
+}
+
+/// What runs, and what waits for somebody to do something: what a line is about, and the line.
+fn runs(status: &Status) -> Vec<(&'static str, String)> {
+    let mut lines = vec![
+        ("runs under way", counts(&status.runs)),
+        ("ended in an hour", counts(&status.ended_last_hour)),
+    ];
+    if status.keeps_all {
+        let kept = "what people have sent: no worker deletes anything";
+        lines.push(("kept forever", kept.to_owned()));
+    }
+    lines.extend(status.retrying.iter().map(|one| {
+        let (runs, account, workspace) = (one.runs, word(&one.account), word(&one.workspace_name));
+        let (error, next) = (word(&one.error), to_second(one.next_at));
+        let told = format!("{runs}, account '{account}' of {workspace}: {error}; next {next}");
+        ("retrying", told)
+    }));
+    lines.extend(status.unconnected.iter().map(|one| {
+        let (runs, account, workspace) = (one.runs, word(&one.account), word(&one.workspace_name));
+        let error = one.error.as_deref().map(word);
+        let error = error.map(|error| format!(" ({error})")).unwrap_or_default();
+        let told = format!("{runs}, account '{account}' of {workspace} waits for its owner{error}");
+        ("unconnected", told)
+    }));
+    lines.extend(status.behind.iter().map(|one| {
+        let (signals, oldest) = (one.signals, age(one.seconds));
+        let (queue, workspace) = (word(&one.queue), word(&one.workspace_name));
+        let why = one.failure.as_deref().map(word);
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        let told = format!("{signals} signals, the oldest {oldest}, queue {queue} of {workspace}");
+        ("behind", told + &why)
+    }));
+    lines.extend(status.held.iter().map(|one| {
+        let id = one.workspace_id.map(|id| format!(" ({id})"));
+        let id = id.unwrap_or_default();
+        ("held", format!("{}{id} since {}", one.name, one.held_at))
+    }));
+    lines
 }
 
 fn counts(by_state: &BTreeMap<String, i64>) -> String {

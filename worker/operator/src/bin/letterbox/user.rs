@@ -1,10 +1,9 @@
 //! `letterbox user …`
 
 use clap::Subcommand;
-use jiff::Timestamp;
 use letterbox_common::ids::UserId;
 use letterbox_operator::{Losing, Named};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
 
@@ -75,14 +74,6 @@ pub(crate) enum UserCommand {
     },
 }
 
-/// A link to sign in with, as it is printed.
-#[derive(Serialize)]
-struct Made {
-    url: String,
-    user_id: UserId,
-    expires_at: Timestamp,
-}
-
 pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Output, Failure> {
     let operator = &settings.operator().await?;
     Ok(match verb {
@@ -105,11 +96,11 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
             let link = operator
                 .make_sign_in_link(operator.id(&user).await?)
                 .await?;
-            Output::one(&Made {
-                url: settings.addresses.sign_in_url(link.token.expose()),
-                user_id: link.user_id,
-                expires_at: link.expires_at,
-            })
+            Output::One(json!({
+                "url": settings.addresses.sign_in_url(link.token.expose()),
+                "user_id": link.user_id,
+                "expires_at": link.expires_at,
+            }))
         }
         UserCommand::SignOut { user } => {
             Output::one(&operator.sign_out_user(operator.id(&user).await?).await?)

@@ -1,23 +1,17 @@
 //! What has come out: at an address where the intake posts it, in a queue, or in a file.
 
-use std::{collections::HashSet, convert::Infallible, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::{
-    Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
-};
-use hyper_util::rt::TokioIo;
 use letterbox_broker::{BrokerTarget, ReadMessage, has_queue, read_queue};
-use letterbox_operator::OperatorError;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
-use super::ledger::Numbers;
-use crate::{Failure, file};
+use super::numbers::Numbers;
+use crate::{
+    TrialError,
+    receive::{OK, serve},
+};
 
-/// Bytes of what is posted that are looked at.
-const MAX_BODY: usize = 16 << 20;
 /// How the connection that reads a queue is called.
 const NAME: &str = "letterbox prove";
 
@@ -75,17 +69,20 @@ impl Source {
         queue: Option<String>,
         file: Option<PathBuf>,
         came_out: &CameOut,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, TrialError> {
         if let Some(address) = listen {
             let bound = TcpListener::bind(address).await;
-            let listener = bound.map_err(|error| Failure::Receive(address, error))?;
-            tokio::spawn(listen_on(listener, came_out.clone()));
+            let listener = bound.map_err(|error| TrialError::Receive(address, error))?;
+            let came_out = came_out.clone();
+            tokio::spawn(serve(listener, move |_, body| {
+                came_out.note(&String::from_utf8_lossy(&body?));
+                Some(OK)
+            }));
         }
         if let Some(queue) = queue {
             let (target, came_out) = (BrokerTarget::from_environment()?, came_out.clone());
-            let found = has_queue(&target, NAME, &queue).await;
-            if !found.map_err(OperatorError::from)? {
-                return Err(Failure::NoQueue(queue));
+            if !has_queue(&target, NAME, &queue).await? {
+                return Err(TrialError::NoQueue(queue));
             }
             tokio::spawn(async move {
                 read_queue(&target, NAME, &queue, |message| {
@@ -98,9 +95,10 @@ impl Source {
     }
 
     /// Reads again what does not come by itself.
-    pub(super) fn look_again(&self, came_out: &CameOut) -> Result<(), Failure> {
+    pub(super) fn look_again(&self, came_out: &CameOut) -> Result<(), TrialError> {
         if let Self::File(path) = self {
-            let bytes = file::read(path)?;
+            let read = std::fs::read(path);
+            let bytes = read.map_err(|cause| TrialError::File(path.clone(), cause))?;
             let text = String::from_utf8_lossy(&bytes);
             came_out.arrivals.lock().clear();
             // The last line may not be whole yet.
@@ -109,35 +107,4 @@ impl Source {
         }
         Ok(())
     }
-}
-
-async fn listen_on(listener: TcpListener, came_out: CameOut) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            continue;
-        };
-        let came_out = came_out.clone();
-        tokio::spawn(async move {
-            let service = service_fn(|request| take(request, &came_out));
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // The peer may send something that is not HTTP.
-            let _ = connection.await;
-        });
-    }
-}
-
-async fn take(
-    request: Request<Incoming>,
-    came_out: &CameOut,
-) -> Result<Response<Full<Bytes>>, Infallible> {
-    let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
-    let Ok(body) = body.map(http_body_util::Collected::to_bytes) else {
-        let mut refused = Response::new(Full::default());
-        *refused.status_mut() = StatusCode::BAD_REQUEST;
-        return Ok(refused);
-    };
-    came_out.note(&String::from_utf8_lossy(&body));
-    Ok(Response::new(Full::new(Bytes::from_static(
-        br#"{"ok":true}"#,
-    ))))
 }

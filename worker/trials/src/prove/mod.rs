@@ -2,38 +2,44 @@
 //! it, and compares what was acknowledged with what came out.
 
 mod came_out;
+mod harm;
 mod ledger;
+mod numbers;
 mod sending;
 
 use std::{
+    net::SocketAddr,
     path::PathBuf,
-    process::Stdio,
     time::{Duration, Instant},
 };
 
 use clap::Args;
-use tokio::{process::Command, time::sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::{
     came_out::{CameOut, Source},
-    ledger::{Ledger, Numbers},
+    harm::Faults,
+    numbers::Numbers,
     sending::{Pace, Sent},
 };
-use crate::{Failure, Output, output, send::Signing};
+use crate::{Signer, Signing, TrialError};
+
+pub use self::ledger::Ledger;
 
 /// How often it is looked whether everything has come out.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Send numbered, signed events while something breaks, and say what became of them; exit code 3
 /// if something was lost or done twice
-#[derive(Args)]
-pub(crate) struct ProveCommand {
+#[derive(Debug, Args)]
+pub struct ProveCommand {
     /// The intake: Letterbox's or anybody's
     url: Url,
+    /// How events are signed.
     #[command(flatten)]
-    signing: Signing,
+    pub signing: Signing,
     #[command(flatten)]
     pace: Pace,
     /// A command that does harm, for the shell; it may mend it as well
@@ -60,12 +66,12 @@ pub(crate) struct ProveCommand {
 }
 
 /// Where it is seen what came out.
-#[derive(Args)]
+#[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct CameOutFrom {
+struct CameOutFrom {
     /// Listen on this address: what the intake posts there has come out
     #[arg(long, value_name = "ADDRESS")]
-    listen: Option<std::net::SocketAddr>,
+    listen: Option<SocketAddr>,
     /// Read this queue of AMQP_URL, and take its messages out
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
@@ -74,17 +80,20 @@ pub(crate) struct CameOutFrom {
     file: Option<PathBuf>,
 }
 
-pub(crate) async fn run(command: ProveCommand) -> Result<Output, Failure> {
-    let signer = command.signing.signer()?;
+/// Sends, does harm, and counts.
+pub async fn prove(command: ProveCommand, signer: &Signer) -> Result<Ledger, TrialError> {
     let numbers = Numbers::new();
     let came_out = CameOut::of(&numbers, command.same_by_id);
     let from = command.came_out;
     let source = Source::open(from.listen, from.queue, from.file, &came_out).await?;
     let every = Duration::from_secs(command.fault_seconds.into());
-    let mut faults = Faults::default();
+    let mut faults = Faults {
+        are_wanted: command.fault.is_some(),
+        ..Faults::default()
+    };
     let stop = CancellationToken::new();
     let sending = async {
-        let sent = sending::send_all(&command.url, &signer, &numbers, command.pace).await;
+        let sent = sending::send_all(&command.url, signer, &numbers, command.pace).await;
         stop.cancel();
         sent
     };
@@ -94,14 +103,7 @@ pub(crate) async fn run(command: ProveCommand) -> Result<Output, Failure> {
     let [wait, quiet] =
         [command.wait, command.quiet].map(|seconds| Duration::from_secs(seconds.into()));
     await_all(&sent, &came_out, &source, wait, quiet).await?;
-    let ledger = Ledger::of(&sent, &came_out.arrivals(), &faults);
-    // A fault that did not happen shows nothing.
-    let is_good = ledger.is_good() && (command.fault.is_none() || faults.done > 0);
-    Ok(Output::Status {
-        text: ledger.text(),
-        value: output::value(&ledger),
-        code: if is_good { 0 } else { output::LOOK },
-    })
+    Ok(Ledger::of(&sent, &came_out.arrivals(), &faults))
 }
 
 /// Waits until all that was acknowledged has come out and nothing comes any more.
@@ -111,7 +113,7 @@ async fn await_all(
     source: &Source,
     wait: Duration,
     quiet: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), TrialError> {
     let (began, mut changed, mut count) = (Instant::now(), Instant::now(), 0);
     while began.elapsed() < wait {
         source.look_again(came_out)?;
@@ -125,30 +127,4 @@ async fn await_all(
         sleep(LOOK_EVERY).await;
     }
     Ok(())
-}
-
-/// What the command that does harm has done.
-#[derive(Debug, Default)]
-pub(crate) struct Faults {
-    pub(crate) done: u64,
-    pub(crate) failed: u64,
-}
-
-impl Faults {
-    /// Calls the command again and again until `stop`, the last time to its end.
-    async fn do_harm(&mut self, command: Option<&str>, every: Duration, stop: &CancellationToken) {
-        let Some(command) = command else { return };
-        while stop.run_until_cancelled(sleep(every)).await.is_some() {
-            let called = Command::new("sh")
-                .args(["-c", command])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .status()
-                .await;
-            match called {
-                Ok(status) if status.success() => self.done += 1,
-                _ => self.failed += 1,
-            }
-        }
-    }
 }

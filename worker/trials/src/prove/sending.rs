@@ -15,15 +15,15 @@ use tokio::{
 };
 use url::Url;
 
-use super::ledger::Numbers;
-use crate::send::{PostError, Signer, client};
+use super::numbers::Numbers;
+use crate::{Signer, TrialError, client};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// How fast, how long, and how often again.
-#[derive(Args, Clone, Copy)]
+#[derive(Debug, Args, Clone, Copy)]
 pub(super) struct Pace {
     /// Events in a second
     #[arg(long, value_name = "N", default_value_t = 100,
@@ -77,7 +77,7 @@ pub(super) async fn send_all(
     signer: &Signer,
     numbers: &Numbers,
     pace: Pace,
-) -> Result<Sent, PostError> {
+) -> Result<Sent, TrialError> {
     let shared = Arc::new(Shared {
         http: client(PATIENCE)?,
         url: url.clone(),
