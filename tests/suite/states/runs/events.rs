@@ -138,10 +138,14 @@ impl Model {
             Event::Begin(turn) => return Told::Begun(self.begin(*turn)),
             Event::Write(turn, account) => return Told::Written(self.write(*turn, *account)),
             Event::Keep(turn) => {
-                if let Some(active) = self.held(*turn)
-                    && (active.idle > 1 || active.is_due)
-                {
-                    (active.idle, active.is_due) = (0, false);
+                if let Some(active) = self.held(*turn) {
+                    if active.idle > 1 || active.is_due {
+                        (active.idle, active.is_due) = (0, false);
+                    }
+                    // Whatever is written, a run is cancelled with it if that was ordered.
+                    if active.is_cancelled {
+                        self.end(RunState::Cancelled);
+                    }
                 }
             }
             Event::LetGo(turn) => return Told::Written(self.leave(*turn, None)),
