@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use letterbox_common::{ids::WorkspaceId, sealing::KeyRing};
 use letterbox_database::Role;
 use letterbox_operator::Closing;
 use letterbox_tests::{
-    Form, Peer, Process, Reply, Scene, Webhook, World, eventually, payload, post,
+    Answer, Form, Peer, Process, Proxy, Reply, Scene, Webhook, World, eventually, payload, post,
 };
 use serde_json::json;
 use tokio_postgres::Client;
@@ -120,6 +121,47 @@ async fn a_locked_former_webhook_holds_up_no_delivery() {
     drop(lock);
     assert!(successor.send("[2]").await.is_first());
     world.await_count("the former has ended", ended, 1).await;
+}
+
+/// Also of what was spilled, of one batch and of more than is taken at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_webhook_holds_up_what_was_spilled_of_its_own_only() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let away = ("AMQP_URL", broker.url.as_str());
+    let gateway = world.gateway_with(&[away]).await;
+    broker.cut();
+    eventually("noticed", async || !gateway.is_whole().await).await;
+    let (locked, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let (its, others) = (locked.address, other.address);
+    let second = world.webhook_in(&gateway, its.workspace).await;
+    let row = format!("webhooks WHERE webhook_id = '{}'", its.webhook);
+    let lock = lock(&world, &row).await;
+    let sending = (0..120).map(|n| {
+        let door = if n % 6 == 5 { &other } else { &locked };
+        door.send(format!("[{n}]"))
+    });
+    let sent = join_all(sending).await;
+    assert!(sent.iter().all(Answer::is_first), "{sent:?}");
+    let _worker = world.start("letterbox-worker", &[away]);
+    eventually("the others are stored", async || {
+        signals_of(&world, others.workspace).await == 20
+    })
+    .await;
+    assert!(other.send("[\"later\"]").await.is_first());
+    assert!(second.send("[\"later\"]").await.is_first());
+    eventually(
+        "later ones are stored, and its own of another door",
+        async || {
+            let of = async |one| signals_of(&world, one).await;
+            (of(others.workspace).await, of(its.workspace).await) == (21, 1)
+        },
+    )
+    .await;
+    drop(lock);
+    world.await_signals(122).await;
+    let spilled = "SELECT count(*) FROM spilled_messages";
+    world.await_count("nothing waits", spilled, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,13 +39,19 @@ ON CONFLICT (workspace_id, signal_id) DO NOTHING
 RETURNING signal_id";
 }
 
-/// Stores signals, all or none. They are committed when this returns.
+/// Stores signals, all or none, and takes these messages out of the spill. It is committed when
+/// this returns.
 ///
 /// # Errors
 /// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
 /// matter because a repeat changes nothing. Permanent when a signal breaks a constraint.
-pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<(), DatabaseError> {
-    let (mut native, mut generic) = (Vec::new(), Vec::new());
+pub(crate) async fn store(
+    recorder: &Recorder,
+    signals: &[&Signal],
+    spilled: &[i64],
+) -> Result<(), DatabaseError> {
+    let mut native = Vec::new();
+    let mut generic = Vec::new();
     for &signal in signals {
         match &signal.mapped {
             Mapped::Native(mapped) => native.push((signal, mapped)),
@@ -53,10 +59,7 @@ pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<()
         }
     }
     let work = StoreSignals { native, generic };
-    // An uncommitted batch must not be acknowledged.
-    let name = "store_signals";
-    let stored = recorder.database.transaction(name, &work).await?;
-    let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    let stored = recorder.store("store_signals", &work, spilled).await?;
     for signal in signals {
         let headers = signal.headers.as_ref().map_or(0, String::len);
         let bytes = (signal.body.len() + headers) as u64 + ROW_BYTES;
