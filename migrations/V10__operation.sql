@@ -161,10 +161,11 @@ BEGIN
             USING ERRCODE = 'restrict_violation';
     END IF;
     -- Referring tables come before the tables that they refer to.
-    FOREACH emptied IN ARRAY ARRAY['subscriptions', 'approvals', 'run_actions', 'active_runs',
-        'runs', 'erased_runs', 'run_usage', 'signals', 'stored_bytes', 'webhook_deliveries',
-        'form_submissions', 'memory', 'form_links', 'workflows', 'webhook_refusals', 'webhooks',
-        'forgotten_bodies', 'grants', 'connected_accounts', 'policies'] LOOP
+    FOREACH emptied IN ARRAY ARRAY['spilled_messages', 'subscriptions', 'approvals', 'run_actions',
+        'active_runs', 'runs', 'erased_runs', 'run_usage', 'signals', 'stored_bytes',
+        'webhook_deliveries', 'form_submissions', 'memory', 'form_links', 'workflows',
+        'webhook_refusals', 'webhooks', 'forgotten_bodies', 'grants', 'connected_accounts',
+        'policies'] LOOP
         IF emptied = 'workflows' THEN
             -- Workflows and releases refer to each other: delete both in one statement.
             WITH piece AS (

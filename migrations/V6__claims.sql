@@ -1,8 +1,7 @@
 -- Entries that arrive together are claimed, published and settled together. A claim is written once
 -- and refers to its batch; the batch's row exists while its outcome is open, so that settling
--- hundreds of claims deletes one row. While RabbitMQ is unavailable the batch's row holds the
--- message itself, until a gateway can publish it. The protocol is in
--- gateway/src/acceptance/README.md.
+-- hundreds of claims deletes one row. While RabbitMQ is unavailable the spill takes what is in the
+-- batch, and workers store it from there. The protocol is in gateway/src/acceptance/README.md.
 --
 -- A claim is small and of fixed length, because there will be very many: its key is one hash over
 -- everything that makes it unique, in two columns of type uuid, which store no length. A foreign
@@ -23,37 +22,50 @@ RETURN sha256(uuid_send(door) || sha256) = uuid_send(key_high) || uuid_send(key_
 COMMENT ON FUNCTION is_key_of IS 'Whether the halves are those of SHA-256(door, sha256)';
 
 CREATE TABLE open_batches (
-    batch_id     bigint PRIMARY KEY,
-    lease_until  timestamptz NOT NULL,
-    spilled_at   timestamptz,
-    routing_key  text,
-    message_type text CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
-    entries      integer,
-    body         bytea,
-    length       integer,
-    workspaces   uuid[],
-    shares       integer[],
-    CONSTRAINT spilled_is_complete CHECK (num_nonnulls(spilled_at, routing_key, message_type,
-        entries, body, length, workspaces, shares) IN (0, 8))
+    batch_id    bigint PRIMARY KEY,
+    lease_until timestamptz NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-ALTER TABLE open_batches ALTER COLUMN body SET STORAGE EXTERNAL;
-COMMENT ON TABLE open_batches IS
-    'Batches of claims whose outcome is open: not known to be confirmed, or spilled';
+COMMENT ON TABLE open_batches IS 'Batches of claims whose outcome is open: not known to be recorded';
 COMMENT ON COLUMN open_batches.batch_id IS 'Random; AMQP message_id';
 COMMENT ON COLUMN open_batches.lease_until IS
-    'Until then no other gateway may take over its claims or, when spilled, publish it; by the '
-    'database''s clock';
-COMMENT ON COLUMN open_batches.spilled_at IS
-    'Time since which the message is spilled here; null if it is not';
-COMMENT ON COLUMN open_batches.routing_key IS 'Routing key of a spilled message';
-COMMENT ON COLUMN open_batches.message_type IS 'AMQP type of a spilled message';
-COMMENT ON COLUMN open_batches.entries IS
-    'Number of deliveries or submissions in a spilled message';
-COMMENT ON COLUMN open_batches.body IS 'Body of a spilled message';
-COMMENT ON COLUMN open_batches.length IS 'Its length in bytes';
-COMMENT ON COLUMN open_batches.workspaces IS 'The workspaces with entries in a spilled message';
-COMMENT ON COLUMN open_batches.shares IS 'How many bytes of it each of them has';
-CREATE INDEX open_batches_spilled ON open_batches (spilled_at) WHERE spilled_at IS NOT NULL;
+    'Until then no other gateway may take over its claims; by the database''s clock';
+
+CREATE TABLE spilled_messages (
+    workspace_id uuid NOT NULL,
+    spill_id     bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+    batch_id     bigint,
+    spilled_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lease_until  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    takes        bigint NOT NULL DEFAULT 0,
+    routing_key  text NOT NULL,
+    message_type text NOT NULL
+        CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
+    body         bytea NOT NULL,
+    length       integer GENERATED ALWAYS AS (octet_length(body)) STORED,
+    PRIMARY KEY (workspace_id, spill_id),
+    CONSTRAINT what_gateways_spill CHECK (batch_id IS NULL
+        OR routing_key ~ '^(webhooks|forms)([.][0-9]{1,2})?$'
+            AND octet_length(body) BETWEEN 1 AND 262144)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+ALTER TABLE spilled_messages ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX spilled_messages_due ON spilled_messages (lease_until);
+COMMENT ON TABLE spilled_messages IS
+    'The spill: messages of one delivery or submission each that could not be published, or not be '
+    'stored when they came out of their queue. Storing one deletes it in the same transaction';
+COMMENT ON COLUMN spilled_messages.batch_id IS
+    'Its batch, if a gateway has put it here: only such messages count in the limits of the spill';
+COMMENT ON COLUMN spilled_messages.workspace_id IS 'Tenant, as the gateway says';
+COMMENT ON COLUMN spilled_messages.spill_id IS 'In the order in which they were spilled';
+COMMENT ON COLUMN spilled_messages.lease_until IS
+    'Until then other workers leave it to the one that has taken it, and what could not be stored '
+    'is not tried again; by the database''s clock';
+COMMENT ON COLUMN spilled_messages.takes IS
+    'How often it was taken and nobody has said what became of it: its workers may have died of it';
+COMMENT ON COLUMN spilled_messages.routing_key IS
+    'Of the queue to which it would have been published, or from which it came';
+COMMENT ON COLUMN spilled_messages.message_type IS 'Its AMQP type';
+COMMENT ON COLUMN spilled_messages.body IS 'Line and body of its entry';
+COMMENT ON COLUMN spilled_messages.length IS 'The length of that in bytes';
 
 CREATE FUNCTION lease_is_over(until timestamptz, seconds double precision)
     RETURNS boolean LANGUAGE sql VOLATILE
@@ -124,7 +136,7 @@ COMMENT ON TABLE webhook_deliveries IS
     'One distinct body received by one webhook, or one id of its sender: the claim by which it is '
     'accepted once';
 COMMENT ON COLUMN webhook_deliveries.batch_id IS
-    'The claim is open while this batch has a row that is not spilled, otherwise settled';
+    'The claim is open while this batch has a row in open_batches, otherwise settled';
 COMMENT ON COLUMN webhook_deliveries.key_high IS
     'First half of SHA-256(webhook_id, SHA-256(body)), or of the id in place of the body';
 COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
@@ -144,7 +156,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH closed AS (
-        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
     ), wanted AS (
         SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.body_hash,
             n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
@@ -211,7 +223,7 @@ BEGIN
         JOIN webhook_deliveries d
             ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
         JOIN open_batches o ON o.batch_id = d.batch_id
-        WHERE o.spilled_at IS NULL AND lease_is_over(o.lease_until, lease_seconds)
+        WHERE lease_is_over(o.lease_until, lease_seconds)
           AND is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
         FOR UPDATE OF d SKIP LOCKED
     ), taken AS (
@@ -269,7 +281,7 @@ CREATE TABLE form_submissions_2 PARTITION OF form_submissions FOR VALUES IN (2);
 COMMENT ON TABLE form_submissions IS
     'One accepted form post: the claim that lets its idempotency key start one run';
 COMMENT ON COLUMN form_submissions.batch_id IS
-    'The claim is open while this batch has a row that is not spilled, otherwise settled';
+    'The claim is open while this batch has a row in open_batches, otherwise settled';
 COMMENT ON COLUMN form_submissions.key_high IS
     'First half of SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link '
     'is still a retry';
@@ -328,7 +340,7 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH closed AS (
-        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing) AND o.spilled_at IS NULL
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
     ), wanted AS (
         SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.payload_hash,
             l.release_id, l.form_link_id,
@@ -387,7 +399,7 @@ BEGIN
         JOIN form_submissions s
             ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
         JOIN open_batches o ON o.batch_id = s.batch_id
-        WHERE o.spilled_at IS NULL AND lease_is_over(o.lease_until, lease_seconds)
+        WHERE lease_is_over(o.lease_until, lease_seconds)
           AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
         FOR UPDATE OF s SKIP LOCKED
     ), taken AS (
@@ -522,15 +534,14 @@ CREATE TRIGGER gateways_only_add_queues BEFORE UPDATE ON work_queues
     FOR EACH ROW WHEN (NEW.queues < OLD.queues AND (NOT pg_has_role(CURRENT_USER,
         'letterbox_operator', 'MEMBER'))) EXECUTE FUNCTION gateways_only_add_queues();
 
--- A gateway writes into its own batches, and neither removes nor rewrites what was spilled: workers
--- publish that.
+-- A gateway adds to the spill, and neither removes nor rewrites what is there: workers store that.
 
 CREATE FUNCTION close_batches(batches bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     -- Need not be durable: a row that a crash brings back costs one more publish of the same ids.
     PERFORM set_config('synchronous_commit', 'off', true);
-    DELETE FROM open_batches WHERE batch_id = ANY (batches) AND spilled_at IS NULL;
+    DELETE FROM open_batches WHERE batch_id = ANY (batches);
 END
 $$;
 COMMENT ON FUNCTION close_batches IS 'Deletes the rows of confirmed batches';
@@ -539,50 +550,39 @@ CREATE FUNCTION end_leases(batches bigint[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE open_batches SET lease_until = clock_timestamp()
-    WHERE batch_id = ANY (batches) AND spilled_at IS NULL;
+    WHERE batch_id = ANY (batches);
 END
 $$;
 COMMENT ON FUNCTION end_leases IS
-    'Frees batches that were not published for takeover; spilled ones stay spilled';
+    'Frees batches that were not published for takeover';
 
 CREATE FUNCTION spill_batches(batches bigint[], routing_keys text[], message_types text[],
-    numbers integer[], bodies bytea[], sharing jsonb)
+    workspaces uuid[], bodies bytea[])
 RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    -- Not constraints of the table: those are prepared anew for every claim.
-    IF EXISTS (
-        SELECT FROM unnest(routing_keys, numbers, bodies) AS new (routing_key, entries, body)
-        WHERE (new.routing_key ~ '^(webhooks|forms)([.][0-9]{1,2})?$'
-               AND new.entries BETWEEN 1 AND 32
-               AND octet_length(new.body) BETWEEN 1 AND 262144) IS NOT TRUE
-    ) OR jsonb_path_exists(sharing, '$[*].* ? (@ < 0)') THEN
-        RAISE EXCEPTION 'no message of a gateway' USING ERRCODE = 'check_violation';
-    END IF;
     RETURN QUERY
-    UPDATE open_batches o
-    SET spilled_at = clock_timestamp(), lease_until = clock_timestamp(),
-        routing_key = new.routing_key, message_type = new.message_type, entries = new.entries,
-        body = new.body, length = octet_length(new.body),
-        workspaces = ARRAY(SELECT key::uuid FROM jsonb_each(sharing -> place::integer - 1)
-            ORDER BY key),
-        shares = ARRAY(SELECT value::integer FROM jsonb_each(sharing -> place::integer - 1)
-            ORDER BY key)
-    FROM unnest(batches, routing_keys, message_types, numbers, bodies) WITH ORDINALITY
-         AS new (batch_id, routing_key, message_type, entries, body, place)
-    WHERE o.batch_id = new.batch_id AND o.spilled_at IS NULL
-    RETURNING o.batch_id;
+    WITH spilled AS (
+        DELETE FROM open_batches o WHERE o.batch_id = ANY (batches) RETURNING o.batch_id
+    ), kept AS (
+        INSERT INTO spilled_messages (workspace_id, batch_id, routing_key, message_type, body)
+        SELECT n.workspace_id, n.batch_id, n.routing_key, n.message_type, n.body
+        FROM unnest(batches, routing_keys, message_types, workspaces, bodies) WITH ORDINALITY
+             AS n (batch_id, routing_key, message_type, workspace_id, body, place)
+        JOIN spilled s ON s.batch_id = n.batch_id ORDER BY n.place
+    )
+    SELECT s.batch_id FROM spilled s;
 END
 $$;
 COMMENT ON FUNCTION spill_batches IS
-    'Writes messages into the rows of their batches, each with the bytes that workspaces have of '
-    'it; returns the batches that had a row';
+    'Puts the entries of batches into the spill, each as a message of its own, and closes the '
+    'batches; does nothing for those that have no row; returns the others';
 
 CREATE VIEW interrupted_batches AS
 SELECT DISTINCT o.batch_id, o.lease_until
 FROM open_batches o JOIN (
     SELECT batch_id FROM webhook_deliveries UNION ALL SELECT batch_id FROM form_submissions
 ) claims ON claims.batch_id = o.batch_id
-WHERE o.spilled_at IS NULL AND o.lease_until < clock_timestamp();
+WHERE o.lease_until < clock_timestamp();
 COMMENT ON VIEW interrupted_batches IS
     'Batches that were claimed and perhaps not published, and whose claims were not all taken over';
 
@@ -592,7 +592,7 @@ DECLARE
     forgotten bigint;
 BEGIN
     DELETE FROM open_batches o
-    WHERE o.spilled_at IS NULL AND o.lease_until < clock_timestamp() - interval '1 hour'
+    WHERE o.lease_until < clock_timestamp() - interval '1 hour'
         AND o.batch_id NOT IN (SELECT i.batch_id FROM interrupted_batches i);
     GET DIAGNOSTICS forgotten = ROW_COUNT;
     RETURN forgotten;
@@ -611,11 +611,13 @@ GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_
     spill_batches TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION forget_batches TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbox_operator;
-GRANT SELECT (batch_id, lease_until, spilled_at, length, workspaces, shares)
-    ON open_batches TO letterbox_gateway;
-GRANT SELECT, UPDATE (lease_until), DELETE ON open_batches TO letterbox_worker;
+GRANT SELECT ON open_batches TO letterbox_gateway;
+GRANT SELECT (workspace_id, batch_id, spilled_at, length) ON spilled_messages TO letterbox_gateway;
+GRANT SELECT, INSERT (workspace_id, routing_key, message_type, body, takes),
+    UPDATE (lease_until, takes), DELETE ON spilled_messages TO letterbox_worker;
 GRANT SELECT ON open_batches, webhook_deliveries, form_submissions, interrupted_batches
     TO letterbox_operator;
+GRANT SELECT (batch_id, spilled_at) ON spilled_messages TO letterbox_operator;
 GRANT SELECT (batch_id, workspace_id, key_high, key_low, delivery_id, half)
     ON webhook_deliveries TO letterbox_gateway;
 GRANT SELECT (workspace_id, key_high, key_low, half, delivery_id)

@@ -88,8 +88,8 @@ pub(crate) struct GatewaySettings {
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub lanes: u16,
 
-    /// Maximum number of spilled messages, which wait in the database while RabbitMQ is away, over
-    /// all gateways; beyond it, senders are refused
+    /// Maximum number of spilled deliveries and submissions, which wait in the database for workers
+    /// while RabbitMQ is away, over all gateways; beyond it, senders are refused
     #[arg(
         long,
         env = "LETTERBOX_SPILL_MESSAGES",
@@ -98,7 +98,7 @@ pub(crate) struct GatewaySettings {
     )]
     pub spill_messages: u64,
 
-    /// Maximum megabytes of spilled messages, over all gateways
+    /// Maximum megabytes of what is spilled, over all gateways
     #[arg(long, env = "LETTERBOX_SPILL_MEGABYTES", value_name = "N", default_value_t = 1024,
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub spill_megabytes: u64,

@@ -14,11 +14,11 @@ letterbox_common::metrics! {
     PUBLISH_FAILURES: Counter = "letterbox_publish_failures_total" [reason];
     /// Deliveries and submissions that were spilled because the broker was away
     SPILLED: Counter = "letterbox_spilled_total" [];
-    /// Messages that wait in the database for the broker, over all gateways
+    /// Messages that wait in the spill, over all gateways
     SPILL_MESSAGES: Gauge = "letterbox_spill_messages" [];
-    /// Bytes of the messages that wait in the database for the broker, over all gateways
+    /// Bytes of the messages that wait in the spill, over all gateways
     SPILL_BYTES: Gauge = "letterbox_spill_bytes" [];
-    /// How long the oldest message has been waiting in the database for the broker
+    /// How long the oldest message has been waiting in the spill
     OLDEST_SPILLED: Gauge = "letterbox_oldest_spilled_seconds" [];
     /// Requests refused by a rate limit, by what was limited: client or token
     RATE_LIMITED: Counter = "letterbox_rate_limited_total" [subject];

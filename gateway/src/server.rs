@@ -24,7 +24,7 @@ use crate::{
     faults::Faults,
     form_page::{Documents, FormPages},
     listener::{Connections, Listener},
-    open_batches::{Outlet, Settlements, Spill, SpillLimits},
+    open_batches::{Outlet, Settlements, Spill, SpillSize},
     proof::Proofs,
     repeats::Repeats,
     request_log::RequestLog,
@@ -130,7 +130,7 @@ fn assemble(
     });
     let queues = readiness.dispensable("queues");
     let outlet = Arc::new(Outlet::new(publisher, name.clone(), queues));
-    let limits = SpillLimits {
+    let limits = SpillSize {
         messages: settings.spill_messages,
         bytes: settings.spill_megabytes << 20,
     };

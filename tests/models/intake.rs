@@ -3,37 +3,40 @@
 //! The protocol itself is described in `gateway/src/acceptance/README.md`. Two gateways, the first
 //! of which has two messages under way at once, take posts of two keys. A lane claims the keys of a
 //! batch in PostgreSQL, publishes one message, and answers 202 after the broker's confirm or after
-//! the spill of the message into the batch's row. A spilled row is relayed by a worker, of which
-//! the model has one at each lane. Workers apply what is claimed, then ack it; an effect exists
-//! once for each message id. Posts come at any time to any gateway, a lease may be over at any
-//! time, and faults strike anywhere until their budget is spent. A 202 counts as soon as it may go
-//! out, so a death just before it is covered; the entries of a message are applied one by one, so a
-//! part of it may be applied, too.
+//! its entries are in the spill and its row is gone, which is one step. Workers apply what is
+//! claimed, then ack it; an effect exists once for each message id. What is spilled they apply as
+//! well, and delete it in the same step; it may be in the queue, too. Posts come at any time to any
+//! gateway, a lease may be over at any time, so that any number of workers may have what is spilled
+//! in hand, and faults strike anywhere until their budget is spent. A 202 counts as soon as it may
+//! go out, so a death just before it is covered; the entries of a message are applied one by one,
+//! so a part of it may be applied, too.
 //!
 //! Each key has a workspace of its own. Somebody may lock a row of the first one, and never let go
 //! of it. A statement that needs the row fails for all that it is about, so the others get one of
 //! their own: a lane answers the locked key alone with 503; a worker stores what else is in a
-//! message, holds the message aside or puts the rest of it behind the others, and goes on.
+//! message, sets the rest of it aside in the spill, and goes on; what is spilled it stores but for
+//! that. A returned message is set aside, too, whatever is in it.
 //!
 //! Claims are made in one of two halves. A mover changes the halves, copies what is recorded of the
 //! other one into the memory, carries the rest over, and empties it. A claiming statement sees the
 //! claims of its half as they are when it ends, and the memory and the other half as they were when
 //! it began.
 //!
-//! Proven in the scopes below: no accepted event is lost, no key has two effects, no settled key
-//! is unrecorded, no key ends stuck, unless its own row is locked. The last one is liveness. The
-//! model has no cycle, because every step uses up a post, a fault or a stage of a message. So it
-//! is enough to look where nothing is left but faults: there one more post of each key, all in one
-//! batch, with the leases over and no fault, is accepted and applied. Each [`Flaw`] breaks one of
-//! these promises, so none of them holds for want of schedules.
+//! Proven in the scopes below: no accepted event is lost, no key has two effects, nothing is stored
+//! from the spill twice (its effect may be erased meanwhile), no settled key is unrecorded, no key
+//! ends stuck, unless its own row is locked. The last one is liveness. The model has no cycle,
+//! because every step uses up a post, a fault or a stage of a message. So it is enough to look
+//! where nothing is left but faults: there one more post of each key, all in one batch, with the
+//! leases over and no fault, is accepted and applied. Each [`Flaw`] breaks one of these promises,
+//! so none of them holds for want of schedules.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use Action::{
-    Ack, Apply, Begin, Carry, Change, Clear, Confirm, Crash, Die, Free, Gather, Lock, Publish,
-    Refuse, Relay, Remember, Separate, Settle, Spill, SpillUnseen, TimeOut, Unlock,
+    Ack, Apply, Begin, Carry, Change, Clear, Confirm, Crash, Die, Drain, Free, Gather, Lock,
+    Publish, Refuse, Remember, SetAside, Settle, Spill, SpillUnseen, TimeOut, Unlock,
 };
 use Stage::{Claimed, Failed, Idle, Sent};
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -49,9 +52,9 @@ const GATEWAYS: usize = 2;
 /// The posts of each key, the budget of faults, and whether there is a mover. Larger scopes only
 /// take longer.
 type Scope = ([u8; KEYS], u8, bool);
-const ONE_KEY: Scope = ([3, 0], 4, false);
-const TWO_KEYS: Scope = ([2, 1], 2, false);
-const MOVED: Scope = ([3, 0], 2, true);
+const ONE_KEY: Scope = ([3, 0], 6, false);
+const TWO_KEYS: Scope = ([2, 1], 3, false);
+const MOVED: Scope = ([3, 0], 3, true);
 const TWO_MOVED: Scope = ([2, 1], 1, true);
 /// How often the halves change at most.
 const CHANGES: u8 = 2;
@@ -76,7 +79,14 @@ enum Flaw {
     AnswerBeforeConfirm,
     AnswerBeforeSpill,
     SettleBeforeConfirm,
-    RelayDeletesBeforeConfirm,
+    /// Who takes a spilled entry deletes it, and dies before it is stored.
+    DeletedBeforeStored,
+    /// A spilled entry is stored, and stays in the spill.
+    StoredAndKept,
+    /// Of two workers that have a spilled entry in hand, the slower one stores it, too.
+    StoredByTwo,
+    /// What is spilled is stored in its order, and waits for what is locked.
+    SpillWaits,
     TakeoverWithNewId,
     /// Of two doors to one key, in two messages of a claim, the key is put into the batch of the
     /// one and published in the message of the other.
@@ -88,21 +98,19 @@ enum Flaw {
     LeaseWithoutEnd,
     FailureDeletesRow,
     FailureDeletesClaims,
-    /// The end of the lease overwrites a spill whose commit the gateway did not see.
-    FreeDropsSpill,
     AckBeforeCommit,
-    /// One acknowledgement is for all messages, also for those that are held aside.
+    /// One acknowledgement is for all messages, also for those that are not finished.
     AckOfAll,
-    /// What is put behind the others is acknowledged before the broker has confirmed it.
-    AckBeforeSeparated,
+    /// What is set aside is acknowledged before it is in the spill.
+    AckBeforeAside,
     /// A locked row fails the claim of the whole batch.
     ClaimFailsWhole,
     /// A locked row is taken for a database that is away: what comes behind it is not tried.
     LockIsOutage,
     /// A worker takes no other message while it tries the one again.
     TriesInPlace,
-    /// What is held aside is not tried again.
-    HeldForEver,
+    /// What is set aside is not tried again.
+    AsideForEver,
     /// The claim commits asynchronously, as the settle does.
     ClaimNotDurable,
     DeletedBeforeCopied,
@@ -145,7 +153,7 @@ struct Snapshot {
     others: [bool; KEYS],
 }
 
-/// How far a lane is with its batch: one that it has claimed, or a spilled one that it relays.
+/// How far a lane is with its batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Stage {
     #[default]
@@ -175,6 +183,12 @@ struct State {
     late: Messages,
     /// In the queue or with a worker, not acked.
     queued: Messages,
+    /// In the spill.
+    spilled: Ids,
+    /// Of what was spilled last under each id: what was stored from the spill, and whether anything
+    /// was stored from it once more.
+    drained: Ids,
+    is_drained_twice: bool,
     /// In the workers' database.
     applied: Ids,
     /// Answered 202.
@@ -214,7 +228,6 @@ enum Action {
     Free(Lane),
     /// Fault: the gateway dies and comes back without memory.
     Die(Lane),
-    Relay(Lane, BatchId),
     Settle(Lane, BatchId),
     /// Fault: the database crashes and loses the deletion of the row.
     Crash(BatchId),
@@ -224,8 +237,10 @@ enum Action {
     Unlock,
     /// A worker that dies before its ack leaves the message in the queue.
     Apply(Ids),
-    /// What can't be applied now is put behind the others, as a message of its own.
-    Separate(Ids),
+    /// A worker stores a spilled entry and deletes it from the spill.
+    Drain(Ids),
+    /// What is not applied of a message is put into the spill, and the message is acked.
+    SetAside(Ids),
     /// All entries of the message are applied.
     Ack(Ids),
 }
@@ -241,14 +256,16 @@ stands_for! {
     Publish(_) => "publish.webhooks" "publish.forms";
     Confirm(_) => "answer";
     Spill(_) | SpillUnseen(_) => "statement.spill_batches";
-    Free(_) => "statement.end_leases" "statement.put_off_spilled";
-    Relay(..) => "statement.take_spilled";
-    Settle(..) => "statement.close_batches" "statement.close_spilled";
+    Free(_) => "statement.end_leases";
+    Settle(..) => "statement.close_batches";
     Apply(_) =>
         "statement.store_signals" "statement.unclaimed_deliveries"
         "statement.insert_signals"
         "statement.record_runs" "statement.unclaimed_submissions" "statement.insert_runs";
-    Separate(_) => "publish.webhooks" "publish.forms";
+    Drain(_) =>
+        "statement.take_spilled" "statement.leave_spill" "statement.settle_spilled"
+        "statement.store_signals" "statement.record_runs";
+    SetAside(_) => "statement.put_aside" "acknowledge";
     Ack(_) => "acknowledge";
     // What others do, or do not.
     Refuse(_) | TimeOut(_) | Die(_) | Crash(_) | Lock | Unlock =>;
@@ -294,8 +311,7 @@ impl State {
 
     /// The ids whose effect is there or certain to come.
     fn recorded(&self) -> Ids {
-        let spilled = self.batches.iter().filter(|b| b.spilled && !b.deleted);
-        let ids = spilled.fold(self.applied, |ids, batch| ids | batch.ids);
+        let ids = self.applied | self.spilled;
         self.queued.iter().fold(ids, |ids, message| ids | message)
     }
 
@@ -332,7 +348,7 @@ struct Intake {
 
 impl Intake {
     fn is_duplicate(&self, lane: Lane, earlier: &Batch) -> bool {
-        let is_safe = earlier.deleted || earlier.spilled || earlier.confirmed[LANES[lane]];
+        let is_safe = earlier.deleted || earlier.confirmed[LANES[lane]];
         is_safe || self.flaw == Flaw::DuplicateWhileClaimed
     }
 
@@ -394,12 +410,23 @@ impl Intake {
         let is_tried = |message: &&Ids| match self.flaw {
             Flaw::LockIsOutage => !is_held(message),
             Flaw::TriesInPlace => s.queued.iter().filter(is_held).all(|one| one == *message),
-            Flaw::HeldForEver => s.row != Row::Released || *message & FIRST == 0,
             _ => true,
         };
         let tried = s.late.union(&s.queued).filter(is_tried);
         let tried = tried.fold(0, |ids, message| ids | message);
         tried & s.claimed() & !s.applied & !s.locked()
+    }
+
+    /// The spilled entries that workers can store now: all but locked ones.
+    fn drainable(&self, s: &State) -> Ids {
+        let spilled = match self.flaw {
+            Flaw::SpillWaits if s.spilled & s.locked() != 0 => 0,
+            Flaw::StoredAndKept | Flaw::StoredByTwo if s.is_drained_twice => 0,
+            Flaw::StoredByTwo => s.spilled | s.drained,
+            Flaw::AsideForEver if s.row == Row::Released => s.spilled & !FIRST,
+            _ => s.spilled,
+        };
+        spilled & (s.claimed() | s.applied) & !s.locked()
     }
 
     fn step(&self, s: &mut State, action: Action) {
@@ -426,17 +453,20 @@ impl Intake {
                 }
                 s.accepted |= when(is(Flaw::AnswerBeforeSpill), ids);
             }
-            // A row that is deleted was relayed, so its spill has nothing left to do.
+            // Nothing is spilled of a batch that has no row.
             Spill(lane) | SpillUnseen(lane) => {
                 let is_seen = action == Spill(lane);
                 let batch = s.advance(lane, if is_seen { Idle } else { Failed });
+                let ids = when(!batch.deleted, batch.ids);
                 batch.spilled |= !batch.deleted;
-                s.accepted |= when(is_seen, batch.ids);
+                batch.deleted = true;
+                s.spilled |= ids;
+                s.drained &= !ids;
+                s.accepted |= when(is_seen, ids);
             }
             Free(lane) => {
                 let (_, id) = s.lanes[lane];
                 let batch = s.advance(lane, Idle);
-                batch.spilled &= !is(Flaw::FreeDropsSpill);
                 batch.deleted |= is(Flaw::FailureDeletesRow);
                 if is(Flaw::FailureDeletesClaims) {
                     s.delete_claims(id);
@@ -455,10 +485,6 @@ impl Intake {
                 for batch in &mut s.batches {
                     batch.confirmed[LANES[lane]] = false;
                 }
-            }
-            Relay(lane, batch) => {
-                s.lanes[lane] = (Sent, batch);
-                s.batches[batch].deleted |= is(Flaw::RelayDeletesBeforeConfirm);
             }
             Settle(lane, batch) => {
                 s.batches[batch].confirmed[LANES[lane]] = false;
@@ -490,13 +516,17 @@ impl Intake {
             Lock => s.row = Row::Locked,
             Unlock => s.row = Row::Released,
             Apply(id) => s.applied |= id,
-            Separate(message) => {
+            Drain(id) => {
+                s.is_drained_twice |= id & s.drained != 0;
+                s.drained |= id;
+                s.applied |= when(!is(Flaw::DeletedBeforeStored), id);
+                s.spilled &= !when(!is(Flaw::StoredAndKept), id);
+            }
+            SetAside(message) => {
                 s.queued.remove(&message);
                 let rest = message & !s.applied;
-                match is(Flaw::AckBeforeSeparated) {
-                    true => s.late.insert(rest),
-                    false => s.queued.insert(rest),
-                };
+                s.spilled |= when(!is(Flaw::AckBeforeAside), rest);
+                s.drained &= !rest;
             }
             Ack(_) if is(Flaw::AckOfAll) => s.queued.clear(),
             Ack(message) => {
@@ -572,8 +602,6 @@ impl Model for Intake {
             for (id, batch) in s.batches.iter().enumerate() {
                 if knows(batch) {
                     actions.push(Settle(lane, id));
-                } else if stage == Idle && batch.spilled && !batch.deleted {
-                    actions.push(Relay(lane, id));
                 }
             }
         }
@@ -608,14 +636,18 @@ impl Model for Intake {
                 actions.push(Clear(key));
             }
         }
-        let deleted = (0..s.batches.len()).filter(|&id| s.batches[id].deleted);
-        actions.extend(deleted.map(Crash));
-        let storable = self.storable(s);
-        let storable = (0..Ids::BITS).map(|bit| 1 << bit & storable);
-        actions.extend(storable.filter(|id| *id != 0).map(Apply));
+        // A spill is durable.
+        let is_settled = |batch: &Batch| batch.deleted && !batch.spilled;
+        let settled = (0..s.batches.len()).filter(|&id| is_settled(&s.batches[id]));
+        actions.extend(settled.map(Crash));
+        let each = |ids: Ids| (0..Ids::BITS).map(move |bit| 1 << bit & ids);
+        let each = |ids: Ids| each(ids).filter(|id| *id != 0);
+        actions.extend(each(self.storable(s)).map(Apply));
+        actions.extend(each(self.drainable(s)).map(Drain));
         for &message in &s.queued {
-            if message & s.locked() != 0 && message & s.applied != 0 {
-                actions.push(Separate(message));
+            let goes_on = !is(Flaw::TriesInPlace) && !is(Flaw::LockIsOutage);
+            if message & !s.applied != 0 && goes_on {
+                actions.push(SetAside(message));
             }
             if message & !s.applied == 0 || is(Flaw::AckBeforeCommit) {
                 actions.push(Ack(message));
@@ -643,7 +675,7 @@ impl Model for Intake {
         vec![
             always(LOST, |_, s| s.accepted & !s.recorded() == 0),
             always(TWICE, |_, s| {
-                let published = s.published() | s.applied;
+                let published = s.published() | s.spilled | s.applied;
                 let published = s.at(Sent).fold(published, |ids, batch| ids | batch.ids);
                 let keys = published.to_le_bytes();
                 keys.iter().all(|ids| ids.count_ones() <= 1)
@@ -679,8 +711,10 @@ impl Model for Intake {
             sometimes("a copy has no effect", |_, s| {
                 s.at(Sent).any(|batch| batch.ids & !s.applied == 0)
             }),
-            sometimes("a spill is relayed", |_, s| {
-                s.batches.iter().any(|batch| batch.spilled && batch.deleted)
+            always(ONCE, |_, s| !s.is_drained_twice),
+            sometimes("what is spilled is stored", |_, s| s.drained != 0),
+            sometimes("what is spilled is in the queue, too", |_, s| {
+                s.spilled & s.published() != 0
             }),
             sometimes("a spill commits unseen", |_, s| {
                 let mut spilled = s.at(Failed).filter(|batch| batch.spilled);
@@ -708,7 +742,8 @@ impl Model for Intake {
             }),
             sometimes("a crash brings a settled row back", |model, s| {
                 let (_, budget, _) = model.scope;
-                s.faults < budget && s.batches.iter().any(|batch| batch.deleted)
+                let is_settled = |batch: &Batch| batch.deleted && !batch.spilled;
+                s.faults < budget && s.batches.iter().any(is_settled)
             }),
         ]
     }
@@ -716,6 +751,7 @@ impl Model for Intake {
 
 const LOST: &str = "no accepted event is lost";
 const TWICE: &str = "no key has two effects";
+const ONCE: &str = "nothing is stored from the spill twice";
 const UNRECORDED: &str = "no settled key is unrecorded";
 const UNCLAIMED: &str = "no accepted event is unclaimed before it is applied";
 const STUCK: &str = "no key ends stuck, unless its own row is locked";
@@ -729,9 +765,9 @@ pub fn check_every_schedule() {
         let checker = model.checker().threads(threads).spawn_bfs().join();
         let (states, depth) = (checker.unique_state_count(), checker.max_depth());
         let reached = checker.discoveries().len();
-        println!("intake model: {states} states, depth {depth}, {reached} of 12 reached");
+        println!("intake model: {states} states, depth {depth}, {reached} of 13 reached");
         checker.assert_properties();
-        assert!(states > floor && depth > 20, "the model has shrunk");
+        assert!(states > floor && depth > 15, "the model has shrunk");
     }
 }
 
@@ -758,7 +794,10 @@ pub fn check_every_flaw() {
         (Flaw::AnswerBeforeConfirm, LOST),
         (Flaw::AnswerBeforeSpill, LOST),
         (Flaw::SettleBeforeConfirm, UNRECORDED),
-        (Flaw::RelayDeletesBeforeConfirm, LOST),
+        (Flaw::DeletedBeforeStored, LOST),
+        (Flaw::StoredAndKept, ONCE),
+        (Flaw::StoredByTwo, ONCE),
+        (Flaw::SpillWaits, STUCK),
         (Flaw::TakeoverWithNewId, TWICE),
         (Flaw::TakenIntoOtherBatch, UNRECORDED),
         (Flaw::TakeoverDeletesRow, UNRECORDED),
@@ -766,14 +805,13 @@ pub fn check_every_flaw() {
         (Flaw::LeaseWithoutEnd, STUCK),
         (Flaw::FailureDeletesRow, UNRECORDED),
         (Flaw::FailureDeletesClaims, TWICE),
-        (Flaw::FreeDropsSpill, LOST),
         (Flaw::AckBeforeCommit, LOST),
         (Flaw::AckOfAll, LOST),
-        (Flaw::AckBeforeSeparated, LOST),
+        (Flaw::AckBeforeAside, LOST),
         (Flaw::ClaimFailsWhole, STUCK),
         (Flaw::LockIsOutage, STUCK),
         (Flaw::TriesInPlace, STUCK),
-        (Flaw::HeldForEver, STUCK),
+        (Flaw::AsideForEver, STUCK),
         (Flaw::ClaimNotDurable, TWICE),
         (Flaw::DeletedBeforeCopied, TWICE),
         (Flaw::DeletedBeforeSeen, TWICE),

@@ -271,8 +271,7 @@ async fn delete_queues(stack: &Stack) -> u64 {
     each(&stack.gateways, Proxy::cut);
     let mut deleted = 0;
     for _ in 0..20 {
-        // What the workers have in hand is ready again when they are gone, and nobody publishes
-        // what was spilled meanwhile.
+        // What the workers have in hand is ready again when they are gone.
         each(&stack.workers, Proxy::cut);
         let mut waiting = 0;
         for queue in queues {

@@ -42,11 +42,12 @@ const DEAD_LETTERS_WITHIN: Duration = Duration::from_secs(20);
 const EXPIRE: &str = "UPDATE active_runs SET due_at = clock_timestamp()
         WHERE state <> 'scheduled' OR due_at < clock_timestamp() + interval '2 hours';
     UPDATE open_batches SET lease_until = clock_timestamp();
+    UPDATE spilled_messages SET lease_until = clock_timestamp();
     UPDATE subscriptions SET leased_until = clock_timestamp() WHERE leased_by IS NOT NULL;
     UPDATE grants SET taken_until = clock_timestamp() WHERE taken_until IS NOT NULL";
 /// What is still under way.
 const UNDER_WAY: &str = "SELECT (SELECT count(*) FROM active_runs)
-    + (SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL)";
+    + (SELECT count(*) FROM spilled_messages)";
 
 /// Everything.
 pub struct Stack {

@@ -55,8 +55,8 @@ macro_rules! steps {
     };
 }
 
-/// The parts that are taken only while gateways do not reach the broker, or after that.
-const SPILLS: &[&str] = &["spill", "relay"];
+/// The parts that are taken only while gateways do not reach the broker.
+const SPILLS: &[&str] = &["spill", "drain"];
 
 static STEPS: &[Step] = steps! {
     "claim": "statement.claim_new_deliveries" "statement.claim_new_submissions" of gateways;
@@ -64,8 +64,7 @@ static STEPS: &[Step] = steps! {
     "settle": "statement.close_batches" of gateways;
     "answer": "answer" of gateways;
     "spill": "statement.spill_batches" of gateways;
-    "relay": "statement.take_spilled" "publish.webhooks" "publish.forms"
-        "statement.close_spilled" of workers;
+    "drain": "statement.take_spilled" "statement.store_signals" "statement.record_runs" of workers;
     "receive": "receive" of workers;
     "apply": "statement.store_signals" "statement.record_runs" of workers;
     "commit": "commit.store_signals" "commit.record_runs" "commit.take_runs"
@@ -156,12 +155,9 @@ async fn try_step(stack: &Stack, step: &Step, point: &str, way: &str) -> Entry {
             member.replace(&stack.world).await;
         }
         if SPILLS.contains(&step.part) {
-            let gateways = || stack.gateways.iter().map(|gateway| &gateway.to_broker);
-            gateways().for_each(|way| way.each(Proxy::cut));
+            let gateways = stack.gateways.iter().map(|gateway| &gateway.to_broker);
+            gateways.for_each(|way| way.each(Proxy::cut));
             tokio::time::sleep(OUTAGE).await;
-            if step.part == "relay" {
-                gateways().for_each(|way| way.each(Proxy::pass));
-            }
         }
         if step.part == "dead-letter" {
             stack.publish_unreadable(UNREADABLE).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::status::status;
 
-/// What is in hand and can't be stored gets older, until it is stored.
+/// What can't be stored gets older, until it is stored.
 #[tokio::test]
 async fn an_entry_that_cannot_be_stored_is_the_oldest() {
     let (world, gateway) = World::with_gateway().await;
@@ -16,11 +16,11 @@ async fn an_entry_that_cannot_be_stored_is_the_oldest() {
     lock.batch_execute("LOCK TABLE signals").await.unwrap();
     let worker = world.worker().await;
     assert!(webhook.send("1").await.is_first());
-    let oldest = "letterbox_oldest_entry_seconds{queue=\"letterbox.v1.webhooks\"}";
-    eventually("it is old", async || worker.metric(oldest).await > 4.0).await;
+    let oldest = "letterbox_oldest_spilled_seconds";
+    eventually("it is old", async || gateway.metric(oldest).await > 4.0).await;
     lock.rollback().await.unwrap();
     world.await_signals(1).await;
-    worker.await_metric(oldest, 0.0).await;
+    gateway.await_metric(oldest, 0.0).await;
     for process in [&gateway, &worker] {
         let most = process.metric("letterbox_database_connections_max");
         assert_eq!(most.await, 8.0);

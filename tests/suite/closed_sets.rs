@@ -118,7 +118,7 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("connected_accounts", "waits_for"), AccountWait::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
-        (("open_batches", "message_type"), MessageType::WORDS),
+        (("spilled_messages", "message_type"), MessageType::WORDS),
         (("claim_halves", "source"), MovedClaims::WORDS),
         (("policies", "approve_by"), ApproveBy::WORDS),
         (("memory_segments", "state"), SegmentState::WORDS),

@@ -10,6 +10,7 @@ use letterbox_broker::{BatchBody, Message, WebhookDelivery, topology::EXCHANGE};
 use letterbox_common::ids::{WebhookId, WorkspaceId};
 use letterbox_tests::{Proxy, Servers, Webhook, World, delivery_to, eventually, http_client};
 use serde_json::Value;
+use tokio_postgres::types::ToSql;
 
 const QUEUE: &str = "letterbox.v1.webhooks";
 const DEAD_LETTERS: &str = "letterbox.v1.dead-letters";
@@ -128,7 +129,8 @@ async fn an_entry_that_kills_workers_ends_alone() {
         WHERE datname = current_database() AND wait_event = 'advisory'";
     let bury = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE datname = current_database() AND wait_event = 'advisory'";
-    let silent = "UPDATE workers SET seen_at = now() - interval '1 minute'";
+    let silent = "UPDATE workers SET seen_at = now() - interval '1 minute';
+        UPDATE spilled_messages SET lease_until = now()";
     let bodies = ["0", "1", "\"deadly\"", "2", "3"];
     world
         .publish(message(&bodies.map(|body| to(&webhook, body))))
@@ -147,7 +149,8 @@ async fn an_entry_that_kills_workers_ends_alone() {
             deaths += 1;
             worker.kill().await;
             world.change(bury).await;
-            // Otherwise it is known to be dead only when it has been silent for a while.
+            // Otherwise it is known to be dead only when it has been silent for a while, and what
+            // it had is left to it.
             world.change(silent).await;
         }
     }
@@ -177,6 +180,60 @@ async fn an_entry_that_kills_workers_ends_alone() {
     world.publish(replayed).await;
     world.await_signals(5).await;
     world.await_messages(QUEUE, 0).await;
+}
+
+/// What was spilled and can't be stored becomes a dead letter, too, as soon as the broker takes
+/// one; everything else is stored before.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_spilled_and_cannot_be_stored_is_a_dead_letter() {
+    let world = World::new().await;
+    let broker = Proxy::before(&world.amqp_url).await;
+    let away = ("AMQP_URL", broker.url.as_str());
+    let gateway = world.gateway_with(&[away]).await;
+    broker.cut();
+    eventually("noticed", async || !gateway.is_whole().await).await;
+    let webhook = world.webhook(&gateway).await;
+    let dead = "INSERT INTO workers (worker_id, name, places, seen_at)
+        SELECT gen_random_uuid(), 'dead', 1, now() - interval '1 hour' FROM generate_series(1, 3)";
+    world.database.execute(dead, &[]).await.unwrap();
+    let deadly = message(&[to(&webhook, "\"deadly\"")]);
+    world.claim(&deadly).await;
+    let unclaimed = message(&[to(&webhook, "\"unclaimed\"")]).body;
+    for (body, takes) in [
+        (&b"unreadable"[..], 0_i64),
+        (&unclaimed, 0),
+        (&deadly.body, 23),
+    ] {
+        let spill = "INSERT INTO spilled_messages
+                (workspace_id, batch_id, routing_key, message_type, body, takes)
+            VALUES ($1, 7, 'webhooks', 'webhook.deliveries', $2, $3)";
+        let workspace = webhook.address.workspace;
+        let spilled: &[&(dyn ToSql + Sync)] = &[&workspace, &body, &takes];
+        world.database.execute(spill, spilled).await.unwrap();
+    }
+    for n in 0..3 {
+        assert!(webhook.send(n.to_string()).await.is_first());
+    }
+    let _worker = world.start("letterbox-worker", &[away]);
+    world.await_signals(3).await;
+    let spilled = "SELECT count(*) FROM spilled_messages";
+    assert_eq!(world.count(spilled).await, 3);
+    broker.pass();
+    eventually("nothing waits", async || world.count(spilled).await == 0).await;
+    world.await_messages(DEAD_LETTERS, 3).await;
+    let mut reasons = Vec::new();
+    while let Some(message) = world.take_message(DEAD_LETTERS).await {
+        assert_eq!(message.routing_key.as_str(), QUEUE);
+        reasons.push(reason(&message));
+    }
+    reasons.sort();
+    assert!(reasons[0].contains("its workers died"), "{reasons:?}");
+    assert!(
+        reasons[1].starts_with("malformed entry list"),
+        "{reasons:?}"
+    );
+    assert!(reasons[2].starts_with("unclaimed"), "{reasons:?}");
+    assert_eq!(world.signals().await, 3);
 }
 
 /// Nobody consumes the queue for dead letters: it is declared again all the same when it is gone.

@@ -2,7 +2,6 @@
 //! delivery.
 
 use futures_util::future::join_all;
-use letterbox_database::Role;
 use letterbox_tests::{Proxy, World, eventually, sign};
 use tokio::io::AsyncWriteExt;
 
@@ -14,7 +13,7 @@ const SHORT_LEASE: [(&str, &str); 2] = [
 const NO_SPILL: (&str, &str) = ("LETTERBOX_SPILL_MESSAGES", "0");
 const CLAIMED: &str = "
     SELECT count(*) FROM webhook_deliveries JOIN open_batches USING (batch_id)
-    WHERE spilled_at IS NULL AND lease_until > clock_timestamp()";
+    WHERE lease_until > clock_timestamp()";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forty_concurrent_duplicates_over_two_gateways_are_one_signal() {
@@ -189,7 +188,7 @@ async fn what_a_full_queue_refuses_waits() {
     let few = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
         "apply-to":"queues"}"#;
     world.set_queue_policy(Some(few)).await;
-    let spilled = "SELECT count(*) FROM open_batches WHERE spilled_at IS NOT NULL";
+    let spilled = "SELECT count(*) FROM spilled_messages";
     let mut sent = 0;
     while world.count(spilled).await < 20 {
         assert!(sent < 4_000, "the queue takes everything");
@@ -200,27 +199,51 @@ async fn what_a_full_queue_refuses_waits() {
         sent += 20;
     }
     assert!(webhook.send("0").await.is_duplicate());
-    // What waits for a full queue holds up nothing that waits for another one.
-    let elsewhere = "
-        INSERT INTO open_batches (batch_id, lease_until, spilled_at, routing_key, message_type,
-                                  entries, body, length, workspaces, shares)
-        SELECT 7, now(), clock_timestamp(), 'webhooks.9', message_type, entries, body,
-               length, workspaces, shares
-        FROM open_batches WHERE spilled_at IS NOT NULL LIMIT 1";
-    world.change(elsewhere).await;
-    let storing = world.session(Role::Login).await;
-    let nothing = "BEGIN; LOCK TABLE signals IN ACCESS EXCLUSIVE MODE";
-    storing.batch_execute(nothing).await.unwrap();
-    let _worker = world.worker_with(&[("LETTERBOX_PREFETCH", "1")]).await;
-    let other = "SELECT count(*) FROM open_batches WHERE routing_key = 'webhooks.9'";
-    world.await_count("published", other, 0).await;
-    assert!(world.count(spilled).await > 0);
-    storing.batch_execute("COMMIT").await.unwrap();
-    // The broker goes on refusing on a channel although the limit is gone: not for long.
-    world.set_queue_policy(None).await;
+    let _worker = world.worker().await;
     world.await_signals(sent).await;
     world.await_count("nothing waits", spilled, 0).await;
     assert_eq!(world.signals().await, sent);
+}
+
+/// A worker dies over what was spilled: before it is stored, before that is committed, and after.
+/// All of it is stored, and none of it is stored again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_over_the_spill_does_nothing_twice() {
+    for (point, stored) in [
+        ("statement.take_spilled.after", 0),
+        ("commit.store_signals.before", 0),
+        ("statement.store_signals.after", 5),
+    ] {
+        let world = World::new().await;
+        let broker = Proxy::before(&world.amqp_url).await;
+        let away = ("AMQP_URL", broker.url.as_str());
+        let gateway = world.gateway_with(&[away]).await;
+        broker.cut();
+        eventually("noticed", async || !gateway.is_whole().await).await;
+        let webhook = world.webhook(&gateway).await;
+        for n in 0..5 {
+            assert!(webhook.send(n.to_string()).await.is_first());
+        }
+        let fails = format!("{point}=1*return(crash)");
+        let mut doomed = world.start("letterbox-worker", &[away, ("FAILPOINTS", &fails)]);
+        assert!(!doomed.ended().await.success());
+        assert_eq!(world.signals().await, stored, "{point}");
+        let spilled = "SELECT count(*) FROM spilled_messages";
+        assert_eq!(world.count(spilled).await, 5 - stored, "{point}");
+        let over = "UPDATE spilled_messages SET lease_until = clock_timestamp()";
+        world.database.execute(over, &[]).await.unwrap();
+        let heir = world.start("letterbox-worker", &[away]);
+        world.await_signals(5).await;
+        eventually("nothing waits", async || world.count(spilled).await == 0).await;
+        let has_looked = "letterbox_statement_duration_seconds_count{statement=\"take_spilled\"";
+        eventually("it looks", async || {
+            let told = heir.admin("/metrics").await;
+            told.is_some_and(|(_, text)| text.contains(has_looked))
+        })
+        .await;
+        let repeated = heir.metric("letterbox_signals_repeated_total").await;
+        assert_eq!(repeated, 0.0, "{point}");
+    }
 }
 
 /// A broker that did not answer once is asked again, also where nothing may wait for it; what was

@@ -112,8 +112,9 @@ fn every_step_of_the_protocols_is_in_a_model() {
 
 const CLAIMS: &str = "migrations/V6__claims.sql";
 const LANE: &str = "gateway/src/acceptance/lane.rs";
+const SPILL: &str = "worker/src/spill/store.rs";
 const APPLY: &str = "worker/src/apply.rs";
-const HELD_ASIDE: &str = "worker/src/consumer/held.rs";
+const ASIDE: &str = "worker/src/consumer/storing.rs";
 const TURNS: &str = "worker/src/executor/turns/store.rs";
 const BATCHES: &str = "worker/src/executor/batches.rs";
 const PERMISSION: &str = "worker/src/executor/approvals.rs";
@@ -129,15 +130,17 @@ const ORDERS: &str = "migrations/V10__operation.sql";
 /// What the steps of the models are in the code: of intake those that a lock concerns, and all of
 /// runs. Whoever renames or drops one of these looks whether the model still says what the code
 /// does.
-const HELD_TO: [(&str, &str, &str); 40] = [
+const HELD_TO: [(&str, &str, &str); 42] = [
     ("Gather", CLAIMS, "FOR NO KEY UPDATE SKIP LOCKED"),
     ("Gather", LANE, "match divide(Group::items(groups), &error"),
-    ("Apply", APPLY, "match divide(part, &error"),
     (
-        "Separate",
-        HELD_ASIDE,
-        "self.storing.separate(&delivery, &left)",
+        "Spill",
+        CLAIMS,
+        "DELETE FROM open_batches o WHERE o.batch_id = ANY (batches) RETURNING",
     ),
+    ("Apply", APPLY, "match divide(part, &error"),
+    ("Drain", SPILL, "deleted == messages.len()"),
+    ("SetAside", ASIDE, "spill::put(database, queue, &aside)"),
     ("Take", TURNS, "fn take_runs"),
     (
         "Take",

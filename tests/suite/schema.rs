@@ -185,9 +185,11 @@ async fn each_role_can_do_its_work_and_no_more() {
                 "UPDATE form_submissions SET changed_repeats = 0",
                 "SELECT payload_hash FROM form_submissions",
                 "INSERT INTO open_batches DEFAULT VALUES",
-                "UPDATE open_batches SET body = ''",
-                "SELECT body FROM open_batches",
                 "DELETE FROM open_batches",
+                "INSERT INTO spilled_messages DEFAULT VALUES",
+                "UPDATE spilled_messages SET body = ''",
+                "SELECT body FROM spilled_messages",
+                "DELETE FROM spilled_messages",
                 "CREATE TABLE mine ()",
                 "INSERT INTO signals DEFAULT VALUES",
                 "SELECT * FROM workflows",
@@ -203,7 +205,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         (
             Role::Worker,
             &[
-                "UPDATE open_batches SET body = ''",
+                "UPDATE spilled_messages SET body = ''",
                 "SELECT * FROM webhook_deliveries",
                 "SELECT claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, '{}', '{}')",
                 "SELECT secret_sealed FROM webhooks",

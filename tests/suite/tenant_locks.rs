@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use letterbox_common::{ids::WorkspaceId, sealing::KeyRing};
 use letterbox_database::Role;
 use letterbox_operator::Closing;
 use letterbox_tests::{
-    Form, Peer, Process, Reply, Scene, Webhook, World, eventually, payload, post, value,
+    Answer, Form, Peer, Process, Reply, Scene, Webhook, World, eventually, payload, post, value,
 };
 use serde_json::json;
 use tokio_postgres::Client;
@@ -107,6 +108,36 @@ async fn a_locked_former_webhook_holds_up_no_delivery() {
     drop(lock);
     assert!(successor.send("[2]").await.is_first());
     world.await_count("the former has ended", ended, 1).await;
+}
+
+/// Also of what was spilled, of one batch and of more than is taken at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_webhook_holds_up_what_was_spilled_of_its_own_only() {
+    let (world, broker, gateway) = World::with_broker_proxy(&[]).await;
+    let away = ("AMQP_URL", broker.url.as_str());
+    broker.cut();
+    eventually("noticed", async || !gateway.is_whole().await).await;
+    let (locked, other) = (world.webhook(&gateway).await, world.webhook(&gateway).await);
+    let (its, others) = (locked.address, other.address);
+    let second = world.webhook_in(&gateway, its.workspace).await;
+    let row = format!("webhooks WHERE webhook_id = '{}'", its.webhook);
+    let lock = lock(&world, &row).await;
+    let sending = (0..120).map(|n| {
+        let door = if n % 6 == 5 { &other } else { &locked };
+        door.send(format!("[{n}]"))
+    });
+    let sent = join_all(sending).await;
+    assert!(sent.iter().all(Answer::is_first), "{sent:?}");
+    let _worker = world.start("letterbox-worker", &[away]);
+    world.await_rows(&signals_of(others.workspace), 20).await;
+    assert!(other.send("[\"later\"]").await.is_first());
+    assert!(second.send("[\"later\"]").await.is_first());
+    world.await_rows(&signals_of(others.workspace), 21).await;
+    // Its own of another door.
+    world.await_rows(&signals_of(its.workspace), 1).await;
+    drop(lock);
+    world.await_signals(122).await;
+    world.await_rows("spilled_messages", 0).await;
 }
 
 /// A run that cannot be written keeps nobody else's from being written.

@@ -2,7 +2,10 @@
 //! fails, one for each half, and so on, so that a bad entry fails alone; or one for each workspace,
 //! where a row may be locked, so that nobody waits for another tenant's.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use letterbox_broker::{Content, ReceivedEntry};
 use letterbox_common::ids::WorkspaceId;
@@ -26,6 +29,8 @@ enum Wish {
 /// An entry with the effect it asks for, or why it can't be decoded.
 pub(crate) struct DecodedEntry {
     pub(crate) entry: ReceivedEntry,
+    /// The message in the spill that it was in, if it has come from there.
+    pub(crate) spilled: Option<i64>,
     wish: Result<Wish, String>,
 }
 
@@ -33,18 +38,26 @@ pub(crate) struct DecodedEntry {
 pub(crate) type Door = (WorkspaceId, Uuid);
 
 impl DecodedEntry {
-    pub(crate) fn new(entry: ReceivedEntry) -> Self {
+    pub(crate) fn new(entry: ReceivedEntry, spilled: Option<i64>) -> Self {
         let wish = decode(&entry);
-        Self { entry, wish }
+        Self {
+            entry,
+            spilled,
+            wish,
+        }
     }
 
     /// `None` if it can't be decoded.
     pub(crate) fn door(&self) -> Option<Door> {
-        match &self.wish {
-            Ok(Wish::Signal(signal)) => Some((signal.workspace, signal.webhooks().0.into())),
-            Ok(Wish::Run(run)) => Some((run.workspace, run.workflow().into())),
-            Err(_) => None,
-        }
+        door_of(&self.entry)
+    }
+}
+
+/// `None` if it can't be decoded.
+pub(crate) fn door_of(entry: &ReceivedEntry) -> Option<Door> {
+    match entry.content.as_ref().ok()? {
+        Content::Delivery(delivery) => Some((delivery.workspace, delivery.webhook.into())),
+        Content::Submission(submission) => Some((submission.workspace, submission.workflow.into())),
     }
 }
 
@@ -68,16 +81,24 @@ trait StoredInBatches: Claimed + Sync {
     fn store(
         recorder: &Recorder,
         batch: &[&Self],
+        spilled: &[i64],
     ) -> impl Future<Output = Result<(), DatabaseError>> + Send;
 }
+
+/// An item, the message in the spill that it was in, and what becomes of it.
+type Item<'e, T> = (&'e T, Option<i64>, &'e mut EntryOutcome);
 
 impl StoredInBatches for Signal {
     fn workspace(&self) -> WorkspaceId {
         self.workspace
     }
 
-    async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
-        signals::store(recorder, batch).await
+    async fn store(
+        recorder: &Recorder,
+        batch: &[&Self],
+        spilled: &[i64],
+    ) -> Result<(), DatabaseError> {
+        signals::store(recorder, batch, spilled).await
     }
 }
 
@@ -86,8 +107,12 @@ impl StoredInBatches for NewRun {
         self.workspace
     }
 
-    async fn store(recorder: &Recorder, batch: &[&Self]) -> Result<(), DatabaseError> {
-        runs::store(recorder, batch).await
+    async fn store(
+        recorder: &Recorder,
+        batch: &[&Self],
+        spilled: &[i64],
+    ) -> Result<(), DatabaseError> {
+        runs::store(recorder, batch, spilled).await
     }
 }
 
@@ -97,9 +122,10 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
     let mut outcomes = vec![EntryOutcome::Retry; entries.len()];
     let (mut signals, mut runs) = (Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&mut outcomes) {
+        let spilled = entry.spilled;
         match &entry.wish {
-            Ok(Wish::Signal(signal)) => signals.push((signal, outcome)),
-            Ok(Wish::Run(run)) => runs.push((run, outcome)),
+            Ok(Wish::Signal(wish)) => signals.push((wish, spilled, outcome)),
+            Ok(Wish::Run(wish)) => runs.push((wish, spilled, outcome)),
             Err(reason) => {
                 *outcome = EntryOutcome::Reject(Rejection {
                     cause: Cause::Malformed,
@@ -114,7 +140,7 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
 }
 
 /// Stores the claimed items of one kind and sets the outcome of every item.
-async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut EntryOutcome)>) {
+async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<Item<'_, T>>) {
     // A stack of the parts left to store, the next one on top.
     let mut parts = vec![items];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
@@ -122,8 +148,8 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
         match stored {
             Ok(()) => part
                 .into_iter()
-                .for_each(|(_, outcome)| *outcome = EntryOutcome::Done),
-            Err(error) => match divide(part, &error, |(item, _)| item.workspace()) {
+                .for_each(|(_, _, outcome)| *outcome = EntryOutcome::Done),
+            Err(error) => match divide(part, &error, |(item, ..)| item.workspace()) {
                 Ok(smaller) => parts.extend(smaller),
                 // This part keeps its `Retry`; so do the others if the database is unavailable,
                 // which one error does not say.
@@ -135,7 +161,7 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
                 // A permanent failure of one item: the item is at fault.
                 Err(part) => part
                     .into_iter()
-                    .for_each(|(_, outcome)| *outcome = EntryOutcome::from(&error)),
+                    .for_each(|(_, _, outcome)| *outcome = EntryOutcome::from(&error)),
             },
         }
     }
@@ -144,21 +170,22 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<(&T, &mut
 /// Stores the claimed items of a part, all or none. Removes the unclaimed ones and rejects them.
 async fn store_claimed<T: StoredInBatches>(
     recorder: &Recorder,
-    part: &mut Vec<(&T, &mut EntryOutcome)>,
+    part: &mut Vec<Item<'_, T>>,
 ) -> Result<(), DatabaseError> {
-    let batch: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
+    let batch: Vec<&T> = part.iter().map(|(item, ..)| *item).collect();
     let unclaimed = T::unclaimed(&recorder.database, &batch).await?;
     let mut place = 0..;
-    part.retain_mut(|(_, outcome)| {
+    part.retain_mut(|(_, _, outcome)| {
         let is_claimed = place.next().is_none_or(|place| !unclaimed.contains(&place));
         if !is_claimed {
             **outcome = EntryOutcome::Reject(claims::rejection());
         }
         is_claimed
     });
-    let claimed: Vec<&T> = part.iter().map(|(item, _)| *item).collect();
+    let claimed: Vec<&T> = part.iter().map(|(item, ..)| *item).collect();
     if claimed.is_empty() {
         return Ok(());
     }
-    T::store(recorder, &claimed).await
+    let spilled: BTreeSet<i64> = part.iter().filter_map(|(_, spilled, _)| *spilled).collect();
+    T::store(recorder, &claimed, &Vec::from_iter(spilled)).await
 }

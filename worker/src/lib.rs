@@ -1,13 +1,13 @@
-//! The worker: consumes what the gateways have published, stores it as signals and runs, executes
-//! the runs, and acknowledges after each commit.
+//! The worker: consumes what the gateways have published or spilled, stores it as signals and runs,
+//! executes the runs, and acknowledges after each commit.
 //!
 //! ```text
 //! consumer ── apply ──> claims            was it claimed?
-//!                  └──> signals, runs     stored in one transaction
+//!                  └──> signals, runs     stored in one transaction,
+//!                       spill             what could not be published, or not be stored yet
 //! executor ── turns ──> active runs       takes due runs, many at once
 //!          └──────────> egress            a run's actions, one after the other, under the policy
 //! memory ── mover ───> segments          what was recorded long ago, in few bytes
-//! spill ── relay ────> RabbitMQ          what gateways could not publish
 //! subscriptions ─────> RabbitMQ          signals, to those who want them
 //! notices ───────────> SMTP, egress      what people are told
 //! grants ────────────> egress            the tokens of accounts, before they end

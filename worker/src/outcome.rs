@@ -1,5 +1,4 @@
-//! The outcomes of processing: an entry is done, tried again while its message is held, or
-//! dead-lettered.
+//! The outcomes of processing: an entry is done, tried again later, or dead-lettered.
 //!
 //! A message is never returned to the broker to mean "not now": every return counts against it, and
 //! after enough of them the broker would dead-letter it although nothing is wrong with it.
@@ -14,7 +13,7 @@ use letterbox_database::{DatabaseError, Fault};
 pub(crate) enum EntryOutcome {
     /// Its effect is committed: acknowledge it.
     Done,
-    /// A server is unavailable: hold it and try again. Nothing is wrong with it.
+    /// The database is unavailable, or a row is locked: try again. Nothing is wrong with it.
     Retry,
     /// It can never be processed: dead-letter it with this reason.
     Reject(Rejection),

@@ -1,8 +1,8 @@
 //! The dependencies shared by everything that records entries.
 
-use letterbox_database::Database;
+use letterbox_database::{Database, DatabaseError, Transaction, Work};
 
-use crate::{executor::Hand, stored_bytes::StoredBytes};
+use crate::{executor::Hand, spill, stored_bytes::StoredBytes};
 
 /// The database that entries are recorded in, and the limits that apply. Cheap to clone.
 #[derive(Clone)]
@@ -13,4 +13,37 @@ pub(crate) struct Recorder {
     pub(crate) max_daily_bytes: u64,
     /// Told when runs are recorded: it may have places for them.
     pub(crate) hand: Hand,
+}
+
+impl Recorder {
+    /// Stores entries in one transaction, in which these messages leave the spill.
+    ///
+    /// # Errors
+    /// When it is not committed: what it stores must not be acknowledged then.
+    pub(crate) async fn store<W: Work>(
+        &self,
+        name: &'static str,
+        work: &W,
+        spilled: &[i64],
+    ) -> Result<W::Output, DatabaseError> {
+        let leaving = Leaving { work, spilled };
+        let stored = self.database.transaction(name, &leaving).await?;
+        stored.ok_or_else(|| DatabaseError::rolled_back(name))
+    }
+}
+
+struct Leaving<'w, W> {
+    work: &'w W,
+    spilled: &'w [i64],
+}
+
+impl<W: Work> Work for Leaving<'_, W> {
+    type Output = W::Output;
+
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<W::Output>, DatabaseError> {
+        match spill::leave(transaction, self.spilled).await? {
+            true => self.work.run(transaction).await,
+            false => Ok(None),
+        }
+    }
 }

@@ -19,13 +19,12 @@ use crate::{
     memory::Mover,
     notices::Notices,
     recorder::Recorder,
-    spill::SpillRelay,
     stored_bytes::StoredBytes,
     subscriptions::Subscriptions,
     waiting,
 };
 
-/// One for dead letters and one for what was spilled.
+/// For dead letters: a queue that does not answer may hold up a channel.
 const PUBLISH_CHANNELS: u16 = 2;
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -64,7 +63,7 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
     };
     let consumer = Consumer {
         recorder,
-        publisher: publisher.clone(),
+        publisher,
         in_hand: in_hand.clone(),
         prefetch: settings.prefetch,
         max_batch: usize::from(settings.batch_size),
@@ -102,12 +101,6 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
     tasks.wait("answers", &writing);
     tasks.then("last turn", Turns::forget(database.clone(), worker));
 
-    let relay = SpillRelay {
-        database: database.clone(),
-        publisher,
-        name: name.clone(),
-    };
-    tasks.spawn("spill", |stop| relay.run(stop));
     let subscriptions = Subscriptions {
         database: database.clone(),
         worker,

@@ -11,7 +11,7 @@
 //! Errors are reported entry by entry: a line that does not describe an entry spoils that entry
 //! alone, as long as it gives a length.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldTable},
 };
+use letterbox_common::ids::WorkspaceId;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -56,8 +57,8 @@ struct Framing {
 pub struct BatchBody {
     /// The kind of the entries.
     pub kind: MessageType,
-    /// The number of entries.
-    pub entries: u32,
+    /// The workspace of each entry, and where its line and body are.
+    pub entries: Vec<(WorkspaceId, Range<usize>)>,
     /// Their lines and bodies.
     pub bytes: Bytes,
 }
@@ -68,17 +69,19 @@ impl BatchBody {
     pub fn encode<E: Entry>(entries: &[(E, Bytes)]) -> Self {
         let size = entries.iter().map(|(_, body)| body.len() + MAX_LINE).sum();
         let mut bytes = BytesMut::with_capacity(size).writer();
+        let mut places = Vec::with_capacity(entries.len());
         for (entry, body) in entries {
-            let length = body.len();
+            let (begin, length) = (bytes.get_ref().len(), body.len());
             // Writing to memory does not fail, and every entry can be represented in JSON.
             let _ = serde_json::to_writer(&mut bytes, &Line { entry, length });
             bytes.get_mut().put_u8(b'\n');
             bytes.get_mut().extend_from_slice(body);
             bytes.get_mut().put_u8(b'\n');
+            places.push((entry.workspace(), begin..bytes.get_ref().len()));
         }
         Self {
             kind: E::TYPE,
-            entries: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            entries: places,
             bytes: bytes.into_inner().freeze(),
         }
     }
@@ -86,8 +89,9 @@ impl BatchBody {
     /// The message to publish. `app_id` names the publishing process.
     #[must_use]
     pub fn into_message(self, routing_key: String, message_id: String, app_id: &str) -> Message {
+        let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let mut headers = FieldTable::default();
-        headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(self.entries));
+        headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(count));
         Message {
             exchange: EXCHANGE,
             routing_key,
@@ -182,6 +186,16 @@ pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
         Ok(MessageType::FormSubmissions) => decode_entries(&shared, body, Content::Submission),
         Err(_) => vec![whole(&shared, body, Err(MalformedMessage::Type))],
     }
+}
+
+/// Decodes an entry that was kept by itself, as [`ReceivedEntry::alone`] gives it: one entry,
+/// unless it is malformed.
+#[must_use]
+pub fn decode_alone(kind: MessageType, message_id: String, body: Bytes) -> Vec<ReceivedEntry> {
+    let mut headers = FieldTable::default();
+    headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
+    let alone = properties(kind.as_str(), message_id, "").with_headers(headers);
+    decode(&alone, body)
 }
 
 fn whole(

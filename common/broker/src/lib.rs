@@ -15,7 +15,9 @@ pub mod spans;
 mod subscription;
 pub mod topology;
 
-pub use batch::{Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode};
+pub use batch::{
+    Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode, decode_alone,
+};
 pub use connection::{
     Session, declare, publishing_blocked, queue_lengths, retry_delays, supervise,
 };

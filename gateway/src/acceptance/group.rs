@@ -1,7 +1,7 @@
 //! Sorts the batch of a lane into messages of bounded size, and keeps the waiting callers beside
 //! their items.
 
-use std::collections::{BTreeMap, HashMap, hash_map::Entry as Slot};
+use std::collections::{HashMap, hash_map::Entry as Slot};
 
 use bytes::Bytes;
 use letterbox_broker::{BatchBody, Entry, MAX_LINE, spans, topology::QueueFamily};
@@ -12,10 +12,7 @@ use crate::{
     claims::{Answers, ClaimKey, Outcome},
     open_batches::{BatchId, Spillable},
 };
-use letterbox_common::{
-    batcher::{Answer, Asked},
-    ids::WorkspaceId,
-};
+use letterbox_common::batcher::{Answer, Asked};
 
 /// Maximum entries of a message. More would gain little, and messages should stay readable in the
 /// dashboard.
@@ -152,12 +149,9 @@ impl<I: IntakeItem> Group<I> {
     /// Answers the callers whose keys are not held here; the held items become a message.
     pub(super) fn claimed(self, answers: &Answers<I::Door>) -> HeldGroup {
         let (mut entries, mut held) = (Vec::new(), HeldAnswers::default());
-        let mut shares = BTreeMap::new();
         for waiting in self.items {
             match answers.get(&waiting.key) {
                 Some(Ok(id)) => {
-                    let share = shares.entry(waiting.item.workspace()).or_default();
-                    *share += item_bytes(&waiting.item);
                     entries.push(waiting.item.into_entry(*id));
                     held.firsts.push(waiting.first);
                     held.repeats.extend(waiting.repeats);
@@ -167,7 +161,7 @@ impl<I: IntakeItem> Group<I> {
                 None => waiting.answer(Outcome::Unavailable),
             }
         }
-        HeldGroup::new(self.batch, self.queue, &entries, shares, held)
+        HeldGroup::new(self.batch, self.queue, &entries, held)
     }
 }
 
@@ -195,14 +189,12 @@ impl HeldGroup {
         batch: BatchId,
         queue: u16,
         entries: &[(E, Bytes)],
-        shares: BTreeMap<WorkspaceId, usize>,
         answers: HeldAnswers,
     ) -> Self {
         let message = Spillable {
             batch,
             routing_key: E::QUEUES.routing_key(queue),
             body: BatchBody::encode(entries),
-            shares,
         };
         let contexts = entries.iter().map(|(entry, _)| entry.receipt());
         let contexts = contexts.map(|receipt| receipt.traceparent.as_str());

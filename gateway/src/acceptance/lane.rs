@@ -4,7 +4,6 @@
 //! and settled independently of the others.
 
 use std::{
-    collections::BTreeSet,
     marker::PhantomData,
     sync::Arc,
     time::{Duration, Instant},
@@ -181,20 +180,14 @@ impl<I: IntakeItem> Lane<I> {
             return;
         }
         let messages: Vec<_> = left.iter().map(|group| group.message.clone()).collect();
-        let kept = match self.parts.spill.keep(&messages).await {
-            Ok(kept) => kept,
-            Err(error) => {
-                tracing::debug!(%error, "not spilled");
-                BTreeSet::new()
-            }
-        };
+        let kept = self.parts.spill.keep(&messages).await;
         // A spilled message is as durable as a queued one.
         let (kept, left): (Vec<_>, Vec<_>) = left
             .into_iter()
             .partition(|group| kept.contains(&group.message.batch));
         kept.into_iter()
             .for_each(|group| group.answer(Outcome::First));
-        // If the spill has committed unseen, its rows stay spilled and are relayed.
+        // If the spill has committed unseen, what is in it is stored all the same.
         self.fail(left.iter().map(|group| group.message.batch));
         left.into_iter()
             .for_each(|group| group.answer(Outcome::Unavailable));

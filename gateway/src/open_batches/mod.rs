@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            ┌─confirmed────────> closed: the row is deleted
-//! open ──────┼─spilled──────────> the row holds the message, durably ──published later──> closed
+//! open ──────┼─spilled──────────> closed: what it had is in the spill, durably
 //!            └─not published────> the lease ends at once; the row stays
 //! ```
 //! A row that stays leaves its claims free to be taken over; deleting it would mean that they are
@@ -20,9 +20,8 @@ use postgres_types::{FromSql, ToSql};
 pub use self::settlements::Settlements;
 pub(crate) use self::{
     outlet::Outlet,
-    spill::{Spill, SpillLimits},
-    store::STATEMENTS,
-    store::Spillable,
+    spill::Spill,
+    store::{STATEMENTS, SpillSize, Spillable},
 };
 
 /// The id of a batch and of its message.

@@ -71,7 +71,7 @@ impl Outlet {
             body,
             ..
         } = message;
-        // Not sent, so no publish failure is counted: the message is spilled or stays spilled.
+        // Not sent, so no publish failure is counted: the message is spilled.
         if !self.may_ask(routing_key) {
             return Err(PublishError::Unavailable);
         }

@@ -1,7 +1,7 @@
-//! The spill: while the broker is away, messages wait in the database, so that senders do not
-//! notice, and workers publish them when it is back. It is bounded, and no workspace has more than
-//! a quarter of it; the size is measured once a second, and the messages that this gateway has
-//! added since are counted on top.
+//! The spill: what can't be published waits in the database, each entry as a message of its own, so
+//! that senders do not notice, and workers store it from there. It is bounded, and no workspace has
+//! more than a quarter of it; the size is measured once a second, and what this gateway has added
+//! since is counted on top.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,27 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     BatchId, Outlet,
-    store::{self, Measured, SpillShare, SpillSize, Spillable},
+    store::{self, Measured, SpillSize, Spillable},
 };
 use crate::metrics;
-
-/// The bounds of the spill, over all gateways.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SpillLimits {
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
-}
-
-/// Why messages are not spilled.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum SpillError {
-    /// Nothing was written.
-    #[error("the spill is full")]
-    Full,
-    /// The messages may have been written.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-}
 
 /// The part of the spill that one workspace may have.
 const SHARE: u64 = 4;
@@ -49,7 +31,7 @@ const MAX_LEFT_OUT: u32 = 4;
 struct Sizes {
     all: SpillSize,
     /// Workspaces that have much of it, or to which this gateway has just added.
-    of: HashMap<WorkspaceId, SpillShare>,
+    of: HashMap<WorkspaceId, SpillSize>,
     /// How often this gateway has begun to add something.
     changes: u64,
     /// How often it has not ended yet.
@@ -61,17 +43,18 @@ struct Sizes {
 /// Why a gateway with a full spill is not ready.
 const FULL: &str = "the broker is away and the spill is full";
 
-/// Writes messages into the rows of their batches.
+/// Puts messages into the spill.
 pub(crate) struct Spill {
     database: Database,
-    limits: SpillLimits,
+    /// Over all gateways.
+    limits: SpillSize,
     sizes: Mutex<Sizes>,
     /// Not ready while the spill is full.
     component: Component,
 }
 
 impl Spill {
-    pub(crate) fn new(database: Database, limits: SpillLimits, component: Component) -> Self {
+    pub(crate) fn new(database: Database, limits: SpillSize, component: Component) -> Self {
         component.ready();
         Self {
             database,
@@ -81,42 +64,38 @@ impl Spill {
         }
     }
 
-    /// Spills messages durably, and returns the batches that are spilled: all that have a row, as
-    /// every batch has that is not confirmed. A relay publishes them later.
-    pub(crate) async fn keep(
-        &self,
-        messages: &[Spillable],
-    ) -> Result<BTreeSet<BatchId>, SpillError> {
-        self.reserve(messages)?;
+    /// Spills batches durably, and returns those that are known to be spilled: none if the spill is
+    /// full or the database does not answer.
+    pub(crate) async fn keep(&self, batches: &[Spillable]) -> BTreeSet<BatchId> {
+        if !self.reserve(batches) {
+            return BTreeSet::new();
+        }
         // The reservation is not given back on an error: the next measurement corrects it.
-        let kept = store::spill(&self.database, messages).await;
+        let kept = store::spill(&self.database, batches).await;
         self.sizes.lock().adding -= 1;
-        let kept = kept?;
-        let spilled = messages.iter().filter(|one| kept.contains(&one.batch));
-        metrics::SPILLED.increment(spilled.map(|one| u64::from(one.body.entries)).sum());
-        Ok(kept)
+        let kept = kept.unwrap_or_default();
+        let spilled = batches.iter().filter(|one| kept.contains(&one.batch));
+        metrics::SPILLED.increment(spilled.map(|one| one.body.entries.len() as u64).sum());
+        kept
     }
 
-    fn reserve(&self, messages: &[Spillable]) -> Result<(), SpillError> {
+    /// Counts batches as spilled; `false` if the spill is full.
+    fn reserve(&self, batches: &[Spillable]) -> bool {
         let mut sizes = self.sizes.lock();
-        let bytes = messages.iter().map(|one| one.body.bytes.len() as u64);
-        let all = sizes.all.with(messages.len() as u64, bytes.sum());
+        let mut all = sizes.all;
+        let entries = batches.iter().flat_map(|one| &one.body.entries);
+        entries.clone().for_each(|(_, place)| all.add(place.len()));
         if all.messages > self.limits.messages || all.bytes > self.limits.bytes {
             self.component.not_ready(FULL);
-            return Err(SpillError::Full);
+            return false;
         }
         sizes.all = all;
         sizes.changes += 1;
         sizes.adding += 1;
-        for shares in messages.iter().map(|one| &one.shares) {
-            let whole: usize = shares.values().sum();
-            for (workspace, bytes) in shares {
-                let share = sizes.of.entry(*workspace).or_default();
-                share.messages += *bytes as f64 / whole.max(1) as f64;
-                share.bytes += *bytes as u64;
-            }
+        for (workspace, place) in entries {
+            sizes.of.entry(*workspace).or_default().add(place.len());
         }
-        Ok(())
+        true
     }
 
     /// Whether there is room for one more message with entries of a workspace, as far as this
@@ -131,7 +110,7 @@ impl Spill {
         // At least one message, however small the spill.
         let share = sizes.of.get(&workspace).copied().unwrap_or_default();
         has_room
-            && share.messages < limits.messages.div_ceil(SHARE) as f64
+            && share.messages < limits.messages.div_ceil(SHARE)
             && share.bytes < limits.bytes.div_ceil(SHARE)
     }
 
@@ -183,7 +162,7 @@ impl Spill {
 
     /// Takes a measurement for the truth unless something was added meanwhile, which it may have
     /// missed; where that never ends, now and then all the same.
-    fn note(&self, before: Option<u64>, all: SpillSize, of: HashMap<WorkspaceId, SpillShare>) {
+    fn note(&self, before: Option<u64>, all: SpillSize, of: HashMap<WorkspaceId, SpillSize>) {
         let mut sizes = self.sizes.lock();
         if before != Some(sizes.changes) && sizes.left_out < MAX_LEFT_OUT {
             sizes.left_out += 1;

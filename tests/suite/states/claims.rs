@@ -41,7 +41,6 @@ enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Row {
     Open { is_over: bool },
-    Spilled,
     Closed,
 }
 
@@ -91,7 +90,7 @@ impl Model {
                 _ if self.is_deleted => Told::No(Outcome::Gone),
                 None | Some(Row::Open { is_over: true }) => Told::Yours,
                 Some(Row::Open { is_over: false }) => Told::No(Outcome::InProgress),
-                Some(Row::Spilled | Row::Closed) => Told::No(Outcome::Duplicate),
+                Some(Row::Closed) => Told::No(Outcome::Duplicate),
             };
             if answer == Told::Yours {
                 self.claimed[*body] = Some(batch);
@@ -165,7 +164,7 @@ impl ReferenceStateMachine for Model {
             Event::Claim(gateway, bodies) => state.claim(*gateway, bodies),
             Event::Confirm(batch) => state.batches[*batch].is_confirmed = true,
             Event::Write(gateway) => state.close_confirmed(*gateway),
-            Event::Spill(batch) => state.batches[*batch].row = Row::Spilled,
+            Event::Spill(batch) => state.batches[*batch].row = Row::Closed,
             Event::Expire => state.batches.iter_mut().for_each(|one| {
                 if let Row::Open { is_over } = &mut one.row {
                     *is_over = true;
@@ -283,10 +282,9 @@ impl super::Real for Real {
             }
             Event::Spill(batch) => {
                 let spilled = format!(
-                    "UPDATE open_batches SET spilled_at = now(), routing_key = 'webhooks',
-                     message_type = 'webhook.deliveries', entries = 1, body = '', length = 0,
-                     workspaces = '{{}}', shares = '{{}}' WHERE batch_id = {}",
-                    self.batches[batch]
+                    "SELECT spill_batches('{{{}}}', '{{webhooks}}', '{{webhook.deliveries}}',
+                         '{{{}}}', '{{x}}')",
+                    self.batches[batch], self.address.workspace
                 );
                 sql(&spilled).await;
             }

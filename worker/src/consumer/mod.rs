@@ -3,17 +3,18 @@
 //!
 //! It consumes every work queue that a gateway has ever used, each on a connection of its own: a
 //! queue that can't be consumed costs its connection, and the others must go on. Entries of
-//! messages are stored in batches. While the database is unavailable, messages are held
-//! unacknowledged for as long as the broker allows, and the consumer doesn't subscribe until the
-//! database answers. When the broker cancels a consumer (its queue was deleted), the session ends
-//! and the next one declares the queue again. Each queue is also declared again every few seconds,
-//! with what all of them need.
+//! messages are stored in batches, and so is what was [`spilled`]. While the database is
+//! unavailable, messages are held unacknowledged for as long as the broker allows, and the consumer
+//! doesn't subscribe until the database answers. When the broker cancels a consumer (its queue was
+//! deleted), the session ends and the next one declares the queue again. Each queue is also
+//! declared again every few seconds, with what all of them need.
 
 mod batches;
-mod held;
 mod in_hand;
+mod locked;
 mod patience;
 mod queue_reader;
+mod spilled;
 mod store;
 mod storing;
 
@@ -27,10 +28,13 @@ use letterbox_broker::{
 };
 use letterbox_common::process::readiness::{Component, Readiness};
 use letterbox_database::health;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::{batches::BatchConsumer, queue_reader::QueueReader, storing::Storing};
 pub(crate) use self::{in_hand::InHand, store::STATEMENTS};
+use self::{
+    locked::LockedWorkspaces, queue_reader::QueueReader, spilled::store_spill, storing::Storing,
+};
 use crate::{outcome, recorder::Recorder};
 
 /// How often to check whether a gateway uses more queues, and to declare again whatever was deleted
@@ -40,7 +44,7 @@ const DECLARE_EVERY: Duration = Duration::from_secs(5);
 /// Consumes the work queues.
 pub(crate) struct Consumer {
     pub(crate) recorder: Recorder,
-    /// For dead letters and separated entries; on another connection.
+    /// For dead letters; on another connection.
     pub(crate) publisher: Publisher,
     pub(crate) in_hand: InHand,
     /// Maximum number of unacknowledged messages from one queue.
@@ -50,8 +54,8 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// Consumes until `stop`, and finishes what was fetched. The component `consumer` is ready
-    /// while one of the queues is consumed.
+    /// Consumes until `stop`, the queues and what was spilled, and finishes what was fetched. The
+    /// component `consumer` is ready while one of the queues is consumed.
     pub(crate) fn run(
         self,
         target: BrokerTarget,
@@ -62,32 +66,45 @@ impl Consumer {
         let mut new = components(&readiness, work_queues(1));
         let (mut known, mut pause) = (1, Duration::ZERO);
         async move {
-            let mut consuming = FuturesUnordered::new();
-            loop {
-                for (queue, component) in mem::take(&mut new) {
-                    consuming.push(self.consume(queue, component, &target, &stop));
-                }
-                tokio::select! {
-                    // Polled beside the consumers: a slow database must not stall them.
-                    queues = self.count_queues(pause), if !stop.is_cancelled() => {
-                        let former = work_queues(known);
-                        // The number of queues only grows; subscribe to the new ones.
-                        known = queues.max(known);
-                        let more = work_queues(known).into_iter();
-                        let more = more.filter(|queue| !former.contains(queue));
-                        new = components(&readiness, more);
-                        pause = DECLARE_EVERY;
+            let locked = LockedWorkspaces::default();
+            let set_aside = Notify::new();
+            let storing = Storing {
+                recorder: &self.recorder,
+                publisher: &self.publisher,
+                in_hand: &self.in_hand,
+                locked: &locked,
+                set_aside: &set_aside,
+            };
+            let consuming_queues = async {
+                let mut consuming = FuturesUnordered::new();
+                loop {
+                    for (queue, component) in mem::take(&mut new) {
+                        consuming.push(self.consume(&storing, queue, component, &target, &stop));
                     }
-                    // Each ends after the stop.
-                    ended = consuming.next() => if ended.is_none() { return },
+                    tokio::select! {
+                        // Polled beside the consumers: a slow database must not stall them.
+                        queues = self.count_queues(pause), if !stop.is_cancelled() => {
+                            let former = work_queues(known);
+                            // The number of queues only grows; subscribe to the new ones.
+                            known = queues.max(known);
+                            let more = work_queues(known).into_iter();
+                            let more = more.filter(|queue| !former.contains(queue));
+                            new = components(&readiness, more);
+                            pause = DECLARE_EVERY;
+                        }
+                        // Each ends after the stop.
+                        ended = consuming.next() => if ended.is_none() { return },
+                    }
                 }
-            }
+            };
+            tokio::join!(consuming_queues, store_spill(&storing, &stop));
         }
     }
 
     /// Consumes one queue until `stop`.
     async fn consume(
         &self,
+        storing: &Storing<'_>,
         queue: WorkQueue,
         component: Component,
         target: &BrokerTarget,
@@ -95,7 +112,11 @@ impl Consumer {
     ) {
         let name = format!("{} ({})", self.name, queue.name);
         let consumer = self;
-        let session = QueueSession { consumer, queue };
+        let session = QueueSession {
+            consumer,
+            storing,
+            queue,
+        };
         supervise(target.clone(), &name, component, session, stop.clone()).await;
     }
 
@@ -127,6 +148,7 @@ fn components(
 /// Consumes one queue on one connection.
 struct QueueSession<'c> {
     consumer: &'c Consumer,
+    storing: &'c Storing<'c>,
     queue: WorkQueue,
 }
 
@@ -200,13 +222,7 @@ impl QueueSession<'_> {
         mut reader: QueueReader,
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
-        let consumer = BatchConsumer(Storing {
-            recorder: &self.consumer.recorder,
-            publisher: &self.consumer.publisher,
-            in_hand: &self.consumer.in_hand,
-            prefetch: self.consumer.prefetch,
-        });
-        consumer.consume(&mut reader, stop).await?;
+        batches::consume(self.storing, &mut reader, stop).await?;
         reader.close().await;
         Ok(())
     }

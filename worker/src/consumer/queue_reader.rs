@@ -102,13 +102,13 @@ impl QueueReader {
         with_timeout(ANSWER_TIMEOUT, cancelling).await
     }
 
-    /// Acknowledges a message, or, with `multiple`, every message fetched on its channel up to it.
-    pub(super) async fn acknowledge(message: &Delivery, multiple: bool) -> Result<(), BrokerError> {
+    /// Acknowledges every fetched message up to this one.
+    pub(super) async fn acknowledge(&self, last: &Delivery) -> Result<(), BrokerError> {
         let ended = || BrokerError::Ended("the channel closed before the acknowledgement".into());
         if fails(&["acknowledge.before"]).await {
             return Err(ended());
         }
-        let acknowledging = message.ack(BasicAckOptions { multiple });
+        let acknowledging = last.ack(BasicAckOptions { multiple: true });
         // lapin returns `false` if the acknowledgement was not sent: the message will be
         // redelivered, so the session must not go on as if it were done.
         let is_sent = with_timeout(ANSWER_TIMEOUT, acknowledging).await?;

@@ -1,71 +1,53 @@
-//! Storing the entries of messages, and what comes of it: done, left for later, or a dead letter.
+//! Storing entries, and what comes of it: done, left for later, or a dead letter.
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
 use jiff::Timestamp;
-use lapin::message::Delivery;
-use letterbox_broker::{Alone, BrokerError, Message, Publisher, spans, topology};
+use letterbox_broker::{BrokerError, Publisher, spans};
 use letterbox_database::health;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::{in_hand::InHand, patience::Patience};
+use super::{in_hand::InHand, locked::LockedWorkspaces, patience::Patience, store};
 use crate::{
     apply::{self, DecodedEntry},
     dead_letters, metrics,
-    outcome::{EntryOutcome, Rejection},
+    outcome::{Cause, EntryOutcome, Rejection},
     recorder::Recorder,
+    spill,
 };
 
-/// What storing takes.
+/// Number of returns at which an entry is given up, if its workers have died.
+const GIVEN_UP_AT: i64 = 23;
+/// So many workers must have died since: otherwise connections broke, or a worker ended before it
+/// came to the entry, and nothing is wrong with it.
+const DEAD_WORKERS: i64 = 3;
+
+/// What storing needs.
 pub(super) struct Storing<'c> {
     pub(super) recorder: &'c Recorder,
     pub(super) publisher: &'c Publisher,
     pub(super) in_hand: &'c InHand,
-    /// Messages that the broker hands out unacknowledged.
-    pub(super) prefetch: u16,
+    pub(super) locked: &'c LockedWorkspaces,
+    /// Told when something was set aside.
+    pub(super) set_aside: &'c Notify,
 }
 
-/// The broker's number of a message on its channel.
-pub(super) type Tag = u64;
-
-/// An entry that is not done, and its message.
-pub(super) struct OpenEntry {
-    pub(super) message: Tag,
-    pub(super) entry: DecodedEntry,
-}
-
-/// What came of trying to store entries.
+/// The outcome of trying to store entries.
 #[derive(Default)]
 pub(super) struct Attempted {
     /// How many are stored.
     pub(super) done: usize,
     /// Those that can't be stored now.
-    pub(super) left: Vec<OpenEntry>,
-    /// Dead letters that the broker has not confirmed.
-    pub(super) letters: Vec<Rejected>,
-}
-
-/// A rejected entry that the dead-letter exchange has not accepted yet.
-pub(super) struct Rejected {
-    pub(super) message: Tag,
-    pub(super) entry: DecodedEntry,
-    pub(super) rejection: Rejection,
-}
-
-/// When the oldest of some entries was received.
-pub(super) fn oldest<'e>(entries: impl Iterator<Item = &'e DecodedEntry>) -> Option<Timestamp> {
-    entries.filter_map(|one| one.entry.received_at()).min()
+    pub(super) left: Vec<DecodedEntry>,
+    /// Those that can never be stored, and whose dead letters the broker has not confirmed.
+    pub(super) letters: Vec<DecodedEntry>,
 }
 
 impl Storing<'_> {
-    /// How many messages may be held beside the queue.
-    pub(super) fn max_held(&self) -> usize {
-        usize::from(self.prefetch / 2)
-    }
-
     /// Whether the database takes writes now. While it does not, returns say nothing of an entry.
-    pub(super) async fn database_answers(&self) -> bool {
+    async fn database_answers(&self) -> bool {
         health::check(&self.recorder.database).await.is_ok()
     }
 
@@ -74,15 +56,14 @@ impl Storing<'_> {
     pub(super) async fn store(
         &self,
         queue: &str,
-        entries: Vec<OpenEntry>,
+        entries: Vec<DecodedEntry>,
         stop: &CancellationToken,
     ) -> Result<Attempted, BrokerError> {
         if entries.is_empty() {
             return Ok(Attempted::default());
         }
-        let _in_hand = self
-            .in_hand
-            .hold(queue, oldest(entries.iter().map(|one| &one.entry)));
+        let received = entries.iter().filter_map(|one| one.entry.received_at());
+        let _in_hand = self.in_hand.hold(queue, received.min());
         metrics::CONSUMED_BATCH_SIZE.record([queue.to_owned()], entries.len() as f64);
         let mut patience = Patience::new(stop);
         let mut all = Attempted {
@@ -92,7 +73,8 @@ impl Storing<'_> {
         loop {
             let tried = self.attempt(queue, all.left).await;
             all.letters.extend(tried.letters);
-            (all.done, all.left) = (all.done + tried.done, tried.left);
+            all.done += tried.done;
+            all.left = tried.left;
             if all.left.is_empty() || self.database_answers().await {
                 return Ok(all);
             }
@@ -100,35 +82,45 @@ impl Storing<'_> {
         }
     }
 
-    /// Publishes each entry as a message to the queue that it came from. Returns `false` if the
-    /// broker doesn't confirm all of them.
-    pub(super) async fn separate(&self, delivery: &Delivery, entries: &[OpenEntry]) -> bool {
-        let publishing = entries.iter().map(|one| {
-            let message = separated(delivery, one.entry.entry.alone());
-            self.publisher.publish(message)
+    /// Puts entries of a queue into the spill, each with the number of its returns, waiting while
+    /// the database is unavailable.
+    pub(super) async fn set_aside(
+        &self,
+        queue: &str,
+        entries: &[(DecodedEntry, i64)],
+        stop: &CancellationToken,
+    ) -> Result<(), BrokerError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let aside = entries.iter().map(|(one, returns)| spill::Aside {
+            workspace: one.door().map_or(Uuid::nil(), |door| door.0.into()),
+            alone: one.entry.alone(),
+            returns: *returns,
         });
-        // No retry: a full queue gets room only if its consumers go on.
-        try_join_all(publishing).await.is_ok()
+        let aside: Vec<_> = aside.collect();
+        let mut patience = Patience::new(stop);
+        // The database crate logs the failure.
+        let database = &self.recorder.database;
+        while spill::put(database, queue, &aside).await.is_err() {
+            patience.pause().await?;
+        }
+        self.set_aside.notify_one();
+        Ok(())
     }
 
     /// Tries to store entries once.
-    pub(super) async fn attempt(&self, queue: &str, entries: Vec<OpenEntry>) -> Attempted {
-        let (tags, entries): (Vec<_>, Vec<_>) = entries
-            .into_iter()
-            .map(|one| (one.message, one.entry))
-            .unzip();
+    pub(super) async fn attempt(&self, queue: &str, entries: Vec<DecodedEntry>) -> Attempted {
         let mut span = spans::processing(queue, entries.iter().map(|one| &one.entry));
         let outcomes = apply::apply(self.recorder, &entries).await;
         if let (Some(span), true) = (&mut span, outcomes.contains(&EntryOutcome::Retry)) {
             span.fail("tried again");
         }
         drop(span);
-        let (delays, now) = (
-            metrics::PROCESSING_DELAY.under([queue.to_owned()]),
-            Timestamp::now(),
-        );
+        let delays = metrics::PROCESSING_DELAY.under([queue.to_owned()]);
+        let now = Timestamp::now();
         let mut attempted = Attempted::default();
-        for ((message, entry), outcome) in tags.into_iter().zip(entries).zip(outcomes) {
+        for (entry, outcome) in entries.into_iter().zip(outcomes) {
             let label = outcome.label();
             metrics::ENTRIES.add([queue.to_owned(), label.to_owned()], 1);
             match outcome {
@@ -140,35 +132,57 @@ impl Storing<'_> {
                         delays.record(delay.unwrap_or(Duration::ZERO));
                     }
                 }
-                EntryOutcome::Retry => attempted.left.push(OpenEntry { message, entry }),
+                EntryOutcome::Retry => attempted.left.push(entry),
                 EntryOutcome::Reject(rejection) => {
-                    let letter = Rejected {
-                        message,
-                        entry,
-                        rejection,
-                    };
-                    let unpublished = self.dead_letter(queue, letter).await;
-                    attempted.letters.extend(unpublished);
+                    self.dead_letter(queue, entry, &rejection, &mut attempted)
+                        .await;
                 }
             }
         }
         attempted
     }
 
-    /// Publishes a dead letter; returns it if the broker doesn't confirm it.
-    pub(super) async fn dead_letter(&self, queue: &str, letter: Rejected) -> Option<Rejected> {
-        let alone = letter.entry.entry.alone();
-        let published = dead_letters::publish(self.publisher, queue, &alone, &letter.rejection);
-        published.await.is_err().then_some(letter)
+    /// Whether an entry that was returned so often must have killed its workers. While the database
+    /// takes no writes, returns say nothing.
+    pub(super) async fn is_deadly(&self, returns: i64) -> bool {
+        if returns < GIVEN_UP_AT {
+            return false;
+        }
+        let dead = store::count_dead_workers(&self.recorder.database).await;
+        dead.is_ok_and(|(dead,)| dead >= DEAD_WORKERS) && self.database_answers().await
     }
-}
 
-/// One entry as a message to the queue that it came from.
-fn separated(delivery: &Delivery, alone: Alone) -> Message {
-    Message {
-        exchange: topology::EXCHANGE,
-        routing_key: delivery.routing_key.to_string(),
-        properties: alone.properties,
-        body: alone.body,
+    /// Dead-letters entries whose workers died.
+    pub(super) async fn bury(
+        &self,
+        queue: &str,
+        entries: Vec<DecodedEntry>,
+        returns: i64,
+    ) -> Attempted {
+        let rejection = Rejection {
+            cause: Cause::Deadly,
+            reason: format!("it was returned {returns} times: its workers died"),
+        };
+        let mut attempted = Attempted::default();
+        for entry in entries {
+            self.dead_letter(queue, entry, &rejection, &mut attempted)
+                .await;
+        }
+        attempted
+    }
+
+    /// Publishes a dead letter; its entry stays one of the `letters` if the broker doesn't confirm.
+    async fn dead_letter(
+        &self,
+        queue: &str,
+        entry: DecodedEntry,
+        rejection: &Rejection,
+        attempted: &mut Attempted,
+    ) {
+        let alone = entry.entry.alone();
+        let published = dead_letters::publish(self.publisher, queue, &alone, rejection).await;
+        attempted
+            .letters
+            .extend(published.is_err().then_some(entry));
     }
 }

@@ -23,10 +23,6 @@ pub(crate) struct NewRun {
 }
 
 impl NewRun {
-    pub(crate) fn workflow(&self) -> WorkflowId {
-        self.workflow
-    }
-
     /// The run that a submission starts.
     pub(crate) fn of_submission(envelope: &FormSubmission, body: &Bytes) -> Self {
         Self {

@@ -111,22 +111,24 @@ SELECT workspace_id, count(*) FILTER (WHERE state = 'queued') AS queued,
 FROM inserted GROUP BY workspace_id";
 }
 
-/// Records submissions as runs, all or none. They are committed when this returns.
+/// Records submissions as runs, all or none, and takes these messages out of the spill. It is
+/// committed when this returns.
 ///
 /// # Errors
 /// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
 /// matter because a repeat changes nothing. Permanent when a run breaks a constraint.
-pub(crate) async fn store(recorder: &Recorder, runs: &[&NewRun]) -> Result<(), DatabaseError> {
+pub(crate) async fn store(
+    recorder: &Recorder,
+    runs: &[&NewRun],
+    spilled: &[i64],
+) -> Result<(), DatabaseError> {
     let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
     let batch = RecordRuns::of(runs, most);
-    // An uncommitted batch must not be acknowledged.
-    let name = "record_runs";
-    let recorded = recorder.database.transaction(name, &batch).await?;
     let Counts {
         queued,
         refused,
         bytes,
-    } = recorded.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    } = recorder.store("record_runs", &batch, spilled).await?;
     for (workspace, bytes) in bytes {
         recorder.stored_bytes.add(workspace, None, bytes);
     }

@@ -26,18 +26,20 @@ ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING";
 }
 
-/// Stores signals, all or none. They are committed when this returns.
+/// Stores signals, all or none, and takes these messages out of the spill. It is committed when
+/// this returns.
 ///
 /// # Errors
 /// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
 /// matter because a repeat changes nothing. Permanent when a signal breaks a constraint.
-pub(crate) async fn store(recorder: &Recorder, signals: &[&Signal]) -> Result<(), DatabaseError> {
+pub(crate) async fn store(
+    recorder: &Recorder,
+    signals: &[&Signal],
+    spilled: &[i64],
+) -> Result<(), DatabaseError> {
     let rows = signals.iter().map(|signal| SignalRow::of(signal));
     let work = StoreSignals(rows.collect());
-    // An uncommitted batch must not be acknowledged.
-    let name = "store_signals";
-    let stored = recorder.database.transaction(name, &work).await?;
-    let stored = stored.ok_or_else(|| DatabaseError::rolled_back(name))?;
+    let stored = recorder.store("store_signals", &work, spilled).await?;
     for signal in signals {
         let headers = signal.headers.as_ref().map_or(0, String::len);
         let bytes = (signal.body.len() + headers) as u64 + ROW_BYTES;

@@ -26,7 +26,7 @@ SELECT id, is_new FROM claim_submissions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10
     FIND_DELIVERIES = find_deliveries "
 SELECT wanted.ordinal, d.delivery_id AS id,
        CASE WHEN d.delivery_id IS NULL THEN r.key_high IS NOT NULL ELSE
-           b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR d.batch_id = ANY ($5) END AS settled,
+           b.batch_id IS NULL OR d.batch_id = ANY ($5) END AS settled,
        coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over,
        coalesce(b.lease_until BETWEEN clock_timestamp() + interval '2 seconds'
            AND clock_timestamp() + ($6 - 3) * interval '1 second', false) AS is_stalled
@@ -44,7 +44,7 @@ LEFT JOIN (SELECT DISTINCT remembered($1, $2) AS key_high) r ON r.key_high = wan
     FIND_SUBMISSIONS = find_submissions "
 SELECT wanted.ordinal, s.submission_id AS id,
        CASE WHEN s.submission_id IS NULL THEN r.key_high IS NOT NULL ELSE
-           b.batch_id IS NULL OR b.spilled_at IS NOT NULL OR s.batch_id = ANY ($5) END AS settled,
+           b.batch_id IS NULL OR s.batch_id = ANY ($5) END AS settled,
        coalesce(lease_is_over(b.lease_until, $6), false) AS lease_is_over,
        coalesce(b.lease_until BETWEEN clock_timestamp() + interval '2 seconds'
            AND clock_timestamp() + ($6 - 3) * interval '1 second', false) AS is_stalled

@@ -17,10 +17,9 @@ use crate::{Operator, PROGRAM};
 const MIN_DISK_LIMIT: f64 = 1e9;
 
 /// Mends a queue that is not as it is declared. RabbitMQ does not ask whether a quorum queue is
-/// empty, and workers publish what was spilled.
-const OTHER_QUEUE: &str = "stop the gateways; when letterbox status shows nothing in it and \
-     nothing spilled, stop the workers; if it is empty still: rabbitmqctl -p VHOST delete_queue \
-     NAME, then letterbox migrate";
+/// empty.
+const OTHER_QUEUE: &str = "stop the gateways; when letterbox status shows nothing in it, stop the \
+     workers; if it is empty still: rabbitmqctl -p VHOST delete_queue NAME, then letterbox migrate";
 
 statements! {
     /// The most queues that a gateway has ever used.

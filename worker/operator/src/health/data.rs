@@ -46,7 +46,8 @@ WHERE ",
   AND EXISTS (",
             $door,
             ")
-  AND NOT EXISTS (SELECT FROM open_batches o WHERE o.batch_id = c.batch_id)"
+  AND NOT EXISTS (SELECT FROM open_batches o WHERE o.batch_id = c.batch_id)
+  AND NOT EXISTS (SELECT FROM spilled_messages s WHERE s.batch_id = c.batch_id)"
         )
     };
 }
@@ -75,10 +76,10 @@ statements! {
 SELECT count(*) AS count, extract(epoch FROM now() - min(lease_until))::float8 AS oldest_seconds
 FROM interrupted_batches";
 
-    /// Batches that wait for the broker.
-    SPILLED_BATCHES = spilled_batches "
+    /// Messages that wait in the spill.
+    SPILLED_MESSAGES = spilled_messages "
 SELECT count(*) AS count, extract(epoch FROM now() - min(spilled_at))::float8 AS oldest_seconds
-FROM open_batches WHERE spilled_at IS NOT NULL";
+FROM spilled_messages";
 
     /// Bodies that have become more than one signal of a webhook, or of those that it has replaced.
     DOUBLED_SIGNALS = check_doubled_signals "
@@ -210,11 +211,12 @@ static LOOKS: &[Look] = &[
     },
     Look {
         about: "spill",
-        statement: &SPILLED_BATCHES,
+        statement: &SPILLED_MESSAGES,
         verdict: Verdict::Warning,
         from_seconds: LATE_SECONDS,
-        what: "messages wait for the broker",
-        mend: "letterbox status: the broker or the workers are away",
+        what: "messages wait in the spill",
+        mend: "letterbox status: the workers are away, a row of their workspace is locked, or they \
+               are to be dead letters and the broker is away",
         is_recent: false,
     },
     Look {
@@ -285,7 +287,7 @@ impl Operator {
 
     /// Batches that wait for the broker, and those that were perhaps not published.
     pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
-        let spilled = ask(self, &SPILLED_BATCHES, &[]).await?;
+        let spilled = ask(self, &SPILLED_MESSAGES, &[]).await?;
         Ok([spilled, ask(self, &INTERRUPTED_BATCHES, &[]).await?])
     }
 

@@ -17,7 +17,7 @@ use super::{
 use crate::{Operator, OperatorError, dead_letters};
 
 /// Why something is late.
-const UNPUBLISHED: &str = "not published for over a minute";
+const UNSTORED: &str = "not stored for over a minute";
 const UNTAKEN: &str = "not taken by a worker for over a minute";
 const UNCONSUMED: &str = "no worker consumes this queue";
 const DEAD: &str = "could not be processed: see dead-letters list";
@@ -269,9 +269,9 @@ impl Operator {
             oldest_seconds: waiting.oldest_seconds,
             late_because,
         };
-        let unpublished = late(spilled.oldest_seconds, UNPUBLISHED);
+        let unstored = late(spilled.oldest_seconds, UNSTORED);
         Ok([
-            kind("spilled batches", spilled, unpublished),
+            kind("spilled messages", spilled, unstored),
             kind("interrupted batches", interrupted, None),
             kind("due runs", due.all, late(due.late_seconds, UNTAKEN)),
             // A person takes the time that a person takes.
