@@ -9,7 +9,7 @@ use crate::secret::Secret;
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {
-    /// The account's owner has just let Letterbox in.
+    /// The account's owner has just authorized Letterbox.
     Code {
         /// What the authorization server gave the owner's browser.
         code: String,

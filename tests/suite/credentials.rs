@@ -46,7 +46,7 @@ async fn a_credential_opens_for_what_it_was_connected_to() {
         database.batch_execute(&change).await.unwrap();
         scene.form.assert_accepts(&number.to_string()).await;
         scene.world.await_state("failed", number).await;
-        scene.assert_failed("does not open").await;
+        scene.assert_failed("can't be decrypted").await;
     }
     // An account of the same kind under another user.
     let give = "UPDATE workflows SET owner_id = $1";
@@ -124,5 +124,5 @@ async fn each_process_has_the_keys_that_it_needs() {
     let worker = world.worker().await;
     form.assert_accepts("2").await;
     world.await_state("failed", 1).await;
-    worker.await_log("a credential does not open").await;
+    worker.await_log("a credential can't be decrypted").await;
 }

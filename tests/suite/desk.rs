@@ -325,7 +325,10 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
             ),
             (format!("/forms/{}", form.workflow), "form"),
             ("/accounts".to_owned(), "accounts"),
-            (format!("/accounts/{account}/let-in"), "account-let-in"),
+            (
+                format!("/accounts/{account}/authorize"),
+                "account-authorize",
+            ),
             ("/webhooks".to_owned(), "webhooks"),
             (format!("/webhooks/{hook}"), "webhook"),
             ("/people".to_owned(), "people"),

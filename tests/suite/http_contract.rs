@@ -86,7 +86,7 @@ async fn requests_that_are_not_http_get_an_envelope_too() {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let envelope: serde_json::Value = serde_json::from_str(body).expect(shown);
         assert_eq!(envelope["error"]["code"], code, "{shown}");
-        assert_tells(&head, &[&format!("content-length: {}", body.len())]);
+        assert_tells(head, &[&format!("content-length: {}", body.len())]);
         for (name, value) in COMMON {
             assert!(head.contains(&format!("{name}: {value}")), "{head}");
         }

@@ -30,7 +30,7 @@ impl Scene {
             ("LETTERBOX_NOTICE_SECONDS", "1"),
         ];
         let worker = world.worker_with(&settings).await;
-        let form = world.sending_form(&gateway, &peer).await;
+        let form = world.sending_form(&gateway, peer).await;
         // Nobody is written to who has never been here.
         world.person(form.owner).await;
         Self {

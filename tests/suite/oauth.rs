@@ -536,7 +536,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let letters = "SELECT count(*) FROM letters WHERE error = 'the account is not connected'";
     world.await_count("the letter waits", letters, 1).await;
 
-    let_in(&desk, &mut ada, &account).await;
+    authorize(&desk, &mut ada, &account).await;
     world.await_state("succeeded", 5).await;
     let redeemed = server.peer.received();
     let redeemed = redeemed.iter().rfind(|one| one.target == "/token").unwrap();
@@ -568,7 +568,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     world.await_state("queued", 6).await;
 
     server.granted(|granted| granted.is_revoked = false);
-    let_in(&desk, &mut ada, &account).await;
+    authorize(&desk, &mut ada, &account).await;
     world.await_state("succeeded", 11).await;
     assert_eq!(server.called().len(), calls + 6); // nothing was called meanwhile
     world.order("keys rotate");
@@ -583,9 +583,9 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
 }
 
 /// What a browser does that lets Letterbox in.
-async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
+async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let session = visitor.cookie.clone();
-    let begun = visitor.get(&format!("/accounts/{account}/let-in")).await;
+    let begun = visitor.get(&format!("/accounts/{account}/authorize")).await;
     assert_eq!(begun.status(), StatusCode::OK);
     let cookie = begun.headers()["set-cookie"].to_str().unwrap();
     visitor.cookie = format!("{session}; {}", cookie.split(';').next().unwrap());
@@ -602,12 +602,12 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
     assert_eq!(of("prompt").as_deref(), Some("consent"));
     assert_eq!(of("code_challenge_method").as_deref(), Some("S256"));
     let host = to.authority();
-    let back = format!("{}/accounts/let-in/{host}", desk.url);
+    let back = format!("{}/accounts/callback/{host}", desk.url);
     assert_eq!(of("redirect_uri"), Some(back));
     let state = of("state").unwrap();
 
     // Coming back changes nothing, and what was begun elsewhere is refused.
-    let back = |state: &str| format!("/accounts/let-in/{host}?code=a-code&state={state}");
+    let back = |state: &str| format!("/accounts/callback/{host}?code=a-code&state={state}");
     let other = visitor.get(&back("another")).await;
     assert_eq!(other.status(), StatusCode::CONFLICT);
     // What another server has given is not taken for what this one gave.
@@ -615,9 +615,9 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let other = visitor.get(&other).await;
     assert_eq!(other.status(), StatusCode::CONFLICT);
     visitor
-        .assert_shows(&back(&state), "You have let Letterbox in")
+        .assert_shows(&back(&state), "You have authorized Letterbox")
         .await;
-    let denied = format!("/accounts/let-in/{host}?error=access_denied&state={state}");
+    let denied = format!("/accounts/callback/{host}?error=access_denied&state={state}");
     visitor.assert_shows(&denied, "nothing has changed").await;
     // And what is handed in twice counts once.
     let (other, own) = ("another", state.as_str());
@@ -627,7 +627,7 @@ async fn let_in(desk: &Desk, visitor: &mut Visitor, account: &str) {
         (own, StatusCode::NOT_FOUND),
     ] {
         let form = [("state", state), ("code", "a-code")];
-        let handed = visitor.order("/accounts/let-in", &form).await;
+        let handed = visitor.order("/accounts/callback", &form).await;
         assert_eq!(handed.status(), expected, "{:?}", handed.text().await);
     }
     visitor.cookie = session;
@@ -658,8 +658,8 @@ async fn a_grant_is_its_owners() {
     let page = other.page(&page).await;
     assert_tells(&page, &["as letterbox"]);
     assert_hides(&page, &["canary"]);
-    let let_in = other.get(&format!("/accounts/{account}/let-in")).await;
-    assert_eq!(let_in.status(), StatusCode::NOT_FOUND);
+    let foreign = other.get(&format!("/accounts/{account}/authorize")).await;
+    assert_eq!(foreign.status(), StatusCode::NOT_FOUND);
     let stolen = [("kind", "client_secret"), ("credential", "stolen")];
     let place = format!("/accounts/{account}/rotate");
     let rotated = other.order(&place, &stolen).await;

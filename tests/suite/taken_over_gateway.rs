@@ -139,7 +139,7 @@ impl Intruder {
 
 /// A form whose run calls the peer, and the release that it had before this one.
 async fn redeployed_form(world: &World, gateway: &Process, peer: &Peer) -> (Form, ReleaseId) {
-    let form = world.sending_form(gateway, &peer).await;
+    let form = world.sending_form(gateway, peer).await;
     let operator = world.operator().await;
     let before = operator.workflow(form.workflow).await.unwrap();
     world.redeploy(form.workflow).await;

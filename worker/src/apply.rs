@@ -1,6 +1,6 @@
 //! Applies claimed entries to the database: one transaction for all entries of a kind. If that
-//! fails, one for each half, and so on, so that a bad entry fails alone; or one for each workspace,
-//! where a row may be locked, so that nobody waits for another tenant's.
+//! fails, one for each half, and so on, so that a bad entry fails alone; or one for each workspace
+//! where a row may be locked, so that no tenant waits for another's lock.
 
 use std::{
     collections::BTreeSet,

@@ -24,7 +24,7 @@ pub trait Seal: Sync {
     fn seal(&self, place: Place<'_>, secret: &[u8]) -> Result<Vec<u8>, SealError>;
 }
 
-/// Why a sealed value does not open. Never the sender's fault.
+/// Why a sealed value can't be decrypted. Never the sender's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// It does not have the format of a sealed value.

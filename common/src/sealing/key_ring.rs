@@ -103,7 +103,7 @@ impl KeyRing {
     /// Seals a value again, with the first key; `None` if that has sealed it already.
     ///
     /// # Errors
-    /// When it does not open, or can't be sealed.
+    /// When it can't be decrypted or sealed.
     pub fn reseal(&self, place: Place<'_>, sealed: &[u8]) -> Result<Option<Vec<u8>>, ResealError> {
         let parts = Parts::of(sealed)?;
         if parts.key_id == self.first.id && matches!(parts.sealed, Sealed::Own { .. }) {
@@ -159,7 +159,7 @@ impl KeyRing {
 /// A value could not be sealed again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResealError {
-    /// It does not open.
+    /// It can't be decrypted.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// It can't be sealed.

@@ -72,7 +72,7 @@ pub enum InvalidKept {
     #[error("{0:?} is no name of a header, or longer than 100 characters")]
     Name(String),
     /// It may hold a credential, a signature or an address.
-    #[error("the header {0:?} may let somebody in or say where somebody is: it is not kept")]
+    #[error("the header {0:?} can hold a credential or an address: it is never stored")]
     Never(String),
     /// There are too many.
     #[error("a webhook names at most 8 headers to keep")]

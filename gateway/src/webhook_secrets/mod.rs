@@ -116,7 +116,7 @@ impl WebhookSecrets {
     }
 
     fn refuse(&self, fault: WebhookFault) -> VerifyError {
-        // A webhook whose secret does not open answers the same: this must not tell them apart.
+        // A webhook whose secret can't be decrypted answers the same: they must not be told apart.
         if self.trouble.is_recent() {
             VerifyError::Unavailable
         } else {

@@ -1,4 +1,4 @@
-//! What everything that serves a browser shares, and how much each party has of it.
+//! State that all pages share, and the limits of each client.
 
 use letterbox_common::{
     ids::UserId,
@@ -14,11 +14,11 @@ use crate::{oidc::Oidc, pages::Pages};
 
 /// Maximum open connections; a further one takes the place of a stranger's.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
-/// What one party has of them at once: connections of a peer that is no trusted proxy, requests of
-/// a client that is not signed in, and of a person who is.
+/// Concurrent connections of a peer that is no trusted proxy; concurrent requests of a client that
+/// is not signed in, and of a signed-in person.
 pub(crate) const SHARE: usize = MAX_CONNECTIONS / 8;
 
-/// What the rooms share.
+/// State that all pages share.
 pub(crate) struct Desk {
     pub(crate) database: Database,
     pub(crate) proxies: TrustedProxies,
@@ -28,14 +28,14 @@ pub(crate) struct Desk {
     pub(crate) addresses: Addresses,
     /// Whether people can have a link sent to sign in with.
     pub(crate) signs_in_by_email: bool,
-    /// Who else vouches for people.
+    /// The trusted OpenID Connect issuer, if there is one.
     pub(crate) oidc: Option<Oidc>,
     pub(crate) pages: Pages,
-    /// Requests of those who are not signed in.
+    /// Requests without a session.
     pub(crate) strangers: Shares<ClientAddress>,
     /// Requests of which it is being looked up whose they are.
     pub(crate) lookups: Shares<ClientAddress>,
-    /// Requests of those who are.
+    /// Requests with a session.
     pub(crate) people: Shares<UserId>,
 }
 

@@ -1,4 +1,4 @@
-//! What the desk makes of an issuer's token: a door for the fuzz targets in `tests/fuzz`, which
+//! How the desk reads an issuer's token: an entry point for the fuzz targets in `tests/fuzz`, which
 //! need no issuer.
 
 use letterbox_operator::Vouched;
@@ -9,7 +9,7 @@ use openidconnect::{
 
 use crate::oidc;
 
-/// Whom a token lets in, if it holds.
+/// The person that a valid token identifies.
 #[must_use]
 pub fn vouched(
     issuer: &IssuerUrl,

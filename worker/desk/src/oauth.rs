@@ -1,6 +1,6 @@
-//! Letting Letterbox in at an account's authorization server, by OAuth 2.0 with PKCE: where the
-//! browser is sent, and what it brings back. The desk exchanges nothing: it hands in the code,
-//! sealed, and a worker gets the token.
+//! Authorizing Letterbox at an account's authorization server, by OAuth 2.0 with PKCE: the redirect
+//! and the callback. The desk doesn't exchange the code: it stores it sealed, and a worker gets the
+//! token.
 
 use letterbox_common::{grant::Grant, ids::AccountId};
 use letterbox_operator::GrantStatus;
@@ -13,7 +13,7 @@ use subtle::ConstantTimeEq;
 
 /// The path below which authorization servers send people back, each to its own host: so what one
 /// of them gives is never taken for what another gave.
-pub(crate) const CALLBACK: &str = "/accounts/let-in/";
+pub(crate) const CALLBACK: &str = "/accounts/callback/";
 
 /// The host of a server that lets Letterbox in, with its port unless that is the usual one.
 pub(crate) fn host(grant: &GrantStatus) -> Option<String> {
@@ -26,13 +26,14 @@ pub(crate) fn way_back(grant: &GrantStatus, desk: &str) -> Option<String> {
     Some(format!("{desk}{CALLBACK}{}", host(grant)?))
 }
 
-/// What has begun: where the browser is sent, and what it keeps until it is back.
+/// An authorization that has begun: the redirect, and the state that the browser keeps until the
+/// callback.
 pub(crate) struct Begun {
     pub(crate) to: String,
     pub(crate) kept: String,
 }
 
-/// Begins to let Letterbox in for an account; `None` if nobody does that there.
+/// Begins the authorization of an account; `None` if the account needs none.
 pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, ParseError> {
     let (Some(authorize_url), Some(back)) = (&grant.authorize_url, way_back(grant, desk)) else {
         return Ok(None);
@@ -55,15 +56,15 @@ pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, Pa
     }))
 }
 
-/// What the browser has kept of what it began.
+/// The state that the browser kept.
 pub(crate) struct Kept<'k> {
     pub(crate) account: AccountId,
-    /// How much was handed in then.
+    /// The number of codes and secrets stored until then.
     pub(crate) handed_in: i64,
     verifier: &'k str,
 }
 
-/// What the browser has begun; `None` if it was another browser, or something else.
+/// The authorization that this browser began; `None` for any other.
 pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Kept<'k>> {
     let mut kept = kept?.split('.');
     let mut next = || kept.next();

@@ -1,6 +1,6 @@
-//! Signing in by an issuer of OpenID Connect: the authorization code flow with PKCE. What begins
-//! one stays in a cookie of the browser until it comes back, so that nobody can end in a session
-//! which somebody else has begun.
+//! Signing in with an OpenID Connect issuer: the authorization code flow with PKCE. The state of a
+//! sign-in is in a cookie of the browser until the callback, so that nobody ends up in a session
+//! that someone else began.
 
 use std::{
     pin::Pin,
@@ -34,7 +34,7 @@ pub(crate) const CLIENT_SECRET: SecretSetting = SecretSetting {
 pub(crate) const CALLBACK: &str = "/sign-in/oidc/callback";
 /// How long what the issuer says of itself, its keys among it, is relied on.
 const KNOWN_FOR: Duration = Duration::from_secs(300);
-/// What is as new as this is relied on although a sign-in has failed: strangers can make them fail.
+/// Metadata this fresh is used although a sign-in has failed: strangers can make sign-ins fail.
 const NEW_FOR: Duration = Duration::from_secs(60);
 /// Sign-ins of one client that are under way, or have failed within the last minute. A client may
 /// be the address of a whole company, or of a carrier's customers.
@@ -43,18 +43,18 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of an answer of the issuer.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Why nobody is signed in. Nothing of it is told to the browser.
+/// Why a sign-in failed. The browser isn't told.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     #[error("the issuer can't be asked: {0}")]
     Away(String),
-    #[error("what came back was not begun in this browser")]
+    #[error("the callback belongs to another browser")]
     NotBegun,
     #[error("too many sign-ins of this client have failed within a minute")]
     TooMany,
-    #[error("the issuer did not let them in: {0}")]
+    #[error("sign-in refused by the issuer: {0}")]
     Refused(String),
-    #[error("the issuer's word does not hold: {0}")]
+    #[error("invalid ID token: {0}")]
     Untrue(String),
 }
 
@@ -93,12 +93,12 @@ impl Attempts {
 pub(crate) struct Begun {
     /// Where the browser is sent.
     pub(crate) to: String,
-    /// What the browser keeps until it is back.
+    /// The state that the browser keeps until the callback.
     pub(crate) kept: String,
 }
 
 impl Oidc {
-    /// Asks nobody yet.
+    /// Sends no request yet.
     ///
     /// # Errors
     /// When the issuer or the desk's address is no URL, or others could read what the issuer gets.
@@ -168,7 +168,8 @@ impl Oidc {
         })
     }
 
-    /// Ends a sign-in: whom the issuer has let in, for what came back and what the browser kept.
+    /// Completes a sign-in: the person, from the callback's parameters and the state that the
+    /// browser kept.
     ///
     /// # Errors
     /// When it was not begun in this browser, the issuer refuses, what it says does not hold, or
@@ -224,7 +225,7 @@ impl Oidc {
         vouched(&self.issuer, token, &client.id_token_verifier(), nonce)
     }
 
-    /// What the issuer says of itself.
+    /// The issuer's metadata.
     async fn metadata(&self) -> Result<CoreProviderMetadata, OidcError> {
         let mut known = self.known.lock().await;
         if let Some((since, metadata)) = &*known
@@ -246,7 +247,7 @@ impl Oidc {
     }
 }
 
-/// Whom a token lets in, if it holds.
+/// The person that a valid token identifies.
 pub(crate) fn vouched(
     issuer: &IssuerUrl,
     token: &CoreIdToken,
@@ -271,7 +272,7 @@ async fn ask(http: reqwest::Client, request: HttpRequest) -> Result<HttpResponse
     let request = reqwest::Request::try_from(request)?;
     let response: hyper::Response<reqwest::Body> = http.execute(request).await?.into();
     let (head, body) = response.into_parts();
-    // What is longer is cut off, and does not parse.
+    // A longer text is cut off, and doesn't parse.
     let body = Limited::new(body, MAX_ANSWER).collect().await;
     let body = body
         .map(|body| body.to_bytes().to_vec())

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::response::{Response, Trouble, content};
 
 const HTML: &str = "text/html; charset=utf-8";
-/// What surrounds each page.
+/// The frame around each page.
 const FRAME: &str = "frame";
 macro_rules! templates {
     ($($name:literal),+ $(,)?) => {
@@ -21,7 +21,7 @@ macro_rules! templates {
 
 const TEMPLATES: [(&str, &str); 19] = templates![
     "accounts",
-    "account_let_in",
+    "account_authorize",
     "form",
     "form_link",
     "form_new",
@@ -76,7 +76,7 @@ impl Pages {
         self.framed(StatusCode::OK, template, title, &person, found)
     }
 
-    /// A page for whoever is not signed in.
+    /// A page without a session.
     pub(crate) fn outside(&self, template: &str, title: &str, found: Value) -> Response {
         self.framed(StatusCode::OK, template, title, &Value::from(()), found)
     }

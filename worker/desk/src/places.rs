@@ -1,6 +1,7 @@
-//! Places for connections. When all are taken, the one makes room that has waited longest, a
-//! stranger's before one that has just served somebody who is signed in, and none that does: so a
-//! flood of strangers, from however many addresses, ends itself, and shuts out nobody else.
+//! Places for connections. When all are taken, the connection that has been idle longest is closed:
+//! first those without a session, then those of signed-in people, never one that is serving a
+//! signed-in person. So a flood of strangers, from any number of addresses, shuts out only
+//! strangers.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// Those who are signed in wait behind all strangers.
+/// Connections of signed-in people are closed after all others.
 const SIGNED_IN: u64 = 1 << 63;
 
 /// All places of a desk.
@@ -69,13 +70,13 @@ impl Place {
         self.end.cancelled().await;
     }
 
-    /// Has it wait as a stranger's: nobody knows yet whom the next request is of.
+    /// Counts it as a stranger's: it isn't known yet who sends the next request.
     pub(crate) fn begin(&self) {
         self.leave();
         self.wait(0);
     }
 
-    /// Gives it to nobody else meanwhile: it serves somebody who is signed in.
+    /// Keeps the place: it serves a signed-in person.
     pub(crate) fn keep(&self) -> Kept<'_> {
         self.leave();
         Kept(self)

@@ -16,7 +16,7 @@ use url::form_urlencoded;
 use crate::{desk::Desk, response::Trouble, session::Cookie};
 
 const ENCODED: &str = "application/x-www-form-urlencoded";
-/// Maximum bytes of a form of whoever is not signed in, and how long it may take to arrive.
+/// Maximum bytes of a form without a session, and how long it may take to arrive.
 const MAX_SHORT: usize = 4 * 1024;
 const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of a form.
@@ -64,7 +64,7 @@ impl Values {
         Ok(self)
     }
 
-    /// Reads what whoever is not signed in has posted: a few words, which arrive at once.
+    /// Reads a form without a session: a few words, which arrive at once.
     pub(crate) async fn read_short(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
         if media_type(headers)? != ENCODED {
             return Err(Trouble::Unreadable);
@@ -79,8 +79,7 @@ impl Values {
         reading.await.map_err(late)??.checked(true)
     }
 
-    /// Reads a form that somebody has posted who is signed in, in either of the ways in which
-    /// browsers write one.
+    /// Reads the form of a signed-in person, in either encoding that browsers use.
     ///
     /// # Errors
     /// When it is no form of a bounded length, or has a value that is no text of a bounded length.
@@ -123,7 +122,7 @@ impl Values {
         of_name.map(|(_, value)| value.as_str())
     }
 
-    /// What a page shows again of what was filled in: no secret.
+    /// The values that a page shows again: no secret.
     pub(crate) fn shown(&self) -> BTreeMap<&str, &str> {
         let is_secret = |name: &str| {
             matches!(
@@ -136,7 +135,7 @@ impl Values {
         shown.map(|(name, value)| (&**name, &**value)).collect()
     }
 
-    /// All of them but those of this name, encoded as a query.
+    /// All parameters except those of this name, encoded as a query.
     pub(crate) fn without(&self, name: &str) -> String {
         let others = self.0.iter().filter(|(given, _)| given != name);
         let mut encoded = form_urlencoded::Serializer::new(String::new());
@@ -150,20 +149,20 @@ fn media_type(headers: &HeaderMap) -> Result<&str, Trouble> {
     media_type.ok_or(Trouble::Unreadable)
 }
 
-/// What a browser asks for, or posts.
+/// A request of a browser.
 pub(crate) struct Asked {
     /// Whether it changes something.
     pub(crate) is_post: bool,
     pub(crate) path: String,
     pub(crate) query: Values,
-    /// What was filled in; empty unless posted.
+    /// The form's values; empty unless posted.
     pub(crate) form: Values,
     /// The token of the session, if the cookie has one.
     pub(crate) session: Option<Token>,
-    /// What the browser has kept.
+    /// The browser's cookies.
     cookies: Vec<HeaderValue>,
     is_https: bool,
-    /// Of the client.
+    /// The client's address.
     pub(crate) address: String,
     /// The client, as its requests are counted.
     pub(crate) client: ClientAddress,
@@ -203,7 +202,7 @@ impl Asked {
         })
     }
 
-    /// What the browser has kept of this.
+    /// The value of this cookie.
     pub(crate) fn kept(&self, what: Cookie) -> Option<&str> {
         what.value_in(&self.cookies, self.is_https)
     }
@@ -214,7 +213,7 @@ impl Asked {
         (made == id.to_string()).then_some(secret)
     }
 
-    /// The browser, for somebody who signs in.
+    /// The browser that signs in.
     pub(crate) fn browser(&self) -> Browser {
         Browser {
             address: self.address.clone(),

@@ -37,7 +37,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 pub(crate) enum Trouble {
     /// There is no such thing, or not for this person.
     NotFound,
-    /// Nobody is signed in.
+    /// There is no session.
     SignedOut,
     /// It was not posted from a page of this session.
     Forged,

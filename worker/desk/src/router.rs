@@ -1,4 +1,4 @@
-//! Who answers which request. Whoever is not signed in sees how to, and nothing else.
+//! Routes. Without a session only the pages for signing in are served.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ pub(crate) async fn answer(
     }
 }
 
-/// Answers whoever is not signed in.
+/// Answers a request without a session.
 async fn at_the_door(
     desk: &Desk,
     mut asked: Asked,
@@ -72,7 +72,7 @@ async fn inside(
 ) -> Result<Response, Trouble> {
     let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
     let (address, nothing) = (asked.address.clone(), Orderer::default());
-    // Whose session it is is not known yet, if it is one.
+    // The session isn't looked up yet.
     let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
     let person = Operator::in_session(&desk.database, &session, address, nothing).await?;
     drop(looking_up);
@@ -121,9 +121,9 @@ async fn route(visit: &Visit<'_>) -> Result<Response, Trouble> {
         (false, ["accounts"]) => accounts::list(visit).await,
         (true, ["accounts"]) => accounts::connect(visit).await,
         (true, ["accounts", "oauth"]) => accounts::connect_by_grant(visit).await,
-        (false, ["accounts", "let-in", host]) => accounts::come_back(visit, host).await,
-        (true, ["accounts", "let-in"]) => accounts::hand_in(visit).await,
-        (false, ["accounts", id, "let-in"]) => accounts::let_in(visit, id).await,
+        (false, ["accounts", "callback", host]) => accounts::come_back(visit, host).await,
+        (true, ["accounts", "callback"]) => accounts::hand_in(visit).await,
+        (false, ["accounts", id, "authorize"]) => accounts::authorize(visit, id).await,
         (true, ["accounts", id, "rotate"]) => accounts::rotate(visit, id).await,
         (true, ["accounts", id, "disconnect"]) => accounts::disconnect(visit, id).await,
         (false, ["webhooks"]) => webhooks::list(visit).await,

@@ -10,18 +10,18 @@ use subtle::ConstantTimeEq;
 /// The purpose of the hash in forms.
 const IN_FORMS: &[u8] = b"letterbox desk form";
 
-/// What the desk has a browser keep, each in a cookie of its own.
+/// The desk's cookies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cookie {
     /// The token of its session.
     Session,
-    /// What signing in by an issuer began with.
+    /// The state of a sign-in with an issuer.
     SignIn,
-    /// What asking for a link by e-mail began with.
+    /// The browser that asked for a link by e-mail.
     Link,
-    /// What letting Letterbox in for an account began with.
-    LetIn,
-    /// What was made, and is shown once.
+    /// The state of an account's authorization.
+    Authorize,
+    /// A new secret, shown once.
     Made,
 }
 
@@ -33,7 +33,7 @@ impl Cookie {
             Self::Session => "",
             Self::SignIn => "-sign-in",
             Self::Link => "-link",
-            Self::LetIn => "-let-in",
+            Self::Authorize => "-authorize",
             Self::Made => "-made",
         };
         format!("{host}letterbox{what}")
@@ -51,8 +51,8 @@ impl Cookie {
         Some(value)
     }
 
-    /// The header that has a browser keep a value: that of a session until it is closed, others for
-    /// ten minutes. What is empty is forgotten.
+    /// The header that sets the cookie: a session's until the browser is closed, others for ten
+    /// minutes. An empty value deletes it.
     pub(crate) fn set(self, value: &str, is_https: bool) -> Option<HeaderValue> {
         let end = match self {
             _ if value.is_empty() => "; Max-Age=0",
@@ -67,7 +67,7 @@ impl Cookie {
     }
 }
 
-/// What forms of this session carry: nobody who has not seen one can post it.
+/// The token against cross-site requests that forms of this session carry.
 pub(crate) fn form_token(session: &Token) -> String {
     #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
     let mut mac = Hmac::<Sha256>::new_from_slice(session.expose().as_bytes())

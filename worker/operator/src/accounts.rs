@@ -164,11 +164,11 @@ pub struct AccountRow {
     pub disconnected_at: Option<Timestamp>,
     /// Whether it has answered 401 since it got its credential, or was given no token.
     pub is_refused: bool,
-    /// What it waits for, and with it every run that is to call it; `None` if it can be called.
+    /// What the account waits for, and with it every run that calls it; `None` if it can be called.
     pub waits_for: Option<AccountWait>,
 }
 
-/// What an account has answered.
+/// An account's last answer.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct LastAnswer {
     /// The account.

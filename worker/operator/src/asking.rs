@@ -16,7 +16,7 @@ impl Client for Operator {
     }
 }
 
-/// What was looked for.
+/// The kind of thing that was looked for.
 pub(crate) trait Sought<T> {
     /// It; otherwise there is no such `noun`.
     fn found(self, noun: &'static str) -> Result<T, OperatorError>;

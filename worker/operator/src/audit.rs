@@ -29,16 +29,16 @@ WHERE ($1::uuid IS NULL OR workspace_id = $1) AND ($2::text IS NULL OR subject_i
 ORDER BY entry_id DESC LIMIT $5";
 }
 
-/// Which entries of the audit log to list.
+/// A filter of the audit log.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// Those of one workspace.
+    /// Only entries of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Those about the thing with this id.
+    /// Only entries about the thing with this id.
     pub subject: Option<String>,
-    /// Those since a time, by the database's clock.
+    /// Only entries since this time, by the database's clock.
     pub since: Option<Timestamp>,
-    /// Those before this one.
+    /// Only entries before this one.
     pub before: Option<i64>,
 }
 

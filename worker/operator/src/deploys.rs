@@ -221,8 +221,8 @@ impl Work for AccountWarnings<'_> {
     }
 }
 
-/// What is wrong with an account that actions use, if anything is; `base_url` is `None` if the
-/// owner has no account of this name.
+/// The problem of an account that actions use, if it has one; `base_url` is `None` if the owner has
+/// no account of this name.
 fn account_warning(name: &str, base_url: Option<&str>) -> Option<String> {
     let Some(base_url) = base_url else {
         return Some(format!(

@@ -121,14 +121,14 @@ pub enum Reason {
     /// As the columns of a workspace allow.
     #[error("an action is tried 1 to 30 times, the second time after 1 ms to an hour")]
     InvalidRetries,
-    /// The credential of such an account is its token, which nobody hands in.
+    /// Such an account's credential is its token, which a worker gets.
     #[error(
         "the account gets its tokens by OAuth 2.0: give it another client secret, or let its owner \
          connect it again"
     )]
     GetsTokens,
-    /// The account has a credential of its own, or nobody lets Letterbox in there.
-    #[error("the account does not get its tokens like that")]
+    /// The account has a fixed credential, or needs no authorization.
+    #[error("this account has a fixed credential: there is nothing to authorize")]
     OtherGrant,
     /// Where tokens are got, or the owner lets Letterbox in, is invalid.
     #[error(
@@ -146,7 +146,7 @@ pub enum Reason {
     #[error("the user is not a member of this workspace")]
     NotAMember,
     /// An owner asks in so many people, and no more.
-    #[error("a workspace that has 1,000 members asks nobody in: an operator adds further ones")]
+    #[error("a workspace with 1,000 members can't invite more: an operator can add them")]
     ManyMembers,
     /// A workflow can't be created for this owner.
     #[error("the owner must be a member of the workspace who may run workflows")]
@@ -267,7 +267,7 @@ pub enum Reason {
     /// The policy wants a second person to answer.
     #[error("a second person must answer: the run acts as this user")]
     NeedsAnother,
-    /// The policy wants an answer of somebody who has proven who they are.
+    /// The policy requires an answer by someone with a proven identity.
     #[error(
         "only a person who has proven who they are may answer, by the policy: sign in to the desk"
     )]
@@ -302,10 +302,10 @@ pub enum Reason {
     /// A run can't go on without its input.
     #[error("the run can't be retried: its input was forgotten")]
     InputForgotten,
-    /// Nobody runs who could open a new secret.
+    /// No process runs that could open a new secret.
     #[error("no {0} is running, to whom it could be sealed: try again when one is")]
     NoRecipient(Program),
-    /// A stored secret does not open, or could not be sealed again.
+    /// A stored secret can't be decrypted, or could not be sealed again.
     #[error("{table}.{column} of {id}: {problem}")]
     SealedValue {
         /// The table that holds it.
@@ -314,7 +314,7 @@ pub enum Reason {
         column: &'static str,
         /// The id of its row within the workspace.
         id: String,
-        /// Why it does not open, or can't be sealed.
+        /// Why it can't be decrypted or sealed.
         problem: String,
     },
 }

@@ -1,6 +1,6 @@
-//! Accounts that get their tokens by OAuth 2.0: connect one, give it another client secret, hand in
-//! the code with which its owner lets Letterbox in. What is handed in is sealed to the workers,
-//! which get the tokens.
+//! Accounts that get their tokens by OAuth 2.0: connect one, replace its client secret, store the
+//! code of its owner's authorization. Secrets and codes are sealed to the workers, which get the
+//! tokens.
 
 use letterbox_common::{
     grant::Grant,
@@ -48,7 +48,7 @@ SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, s
     error, handed_in
 FROM grants WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 
-    /// Hands in a client secret or a code.
+    /// Stores a client secret or a code.
     desk fn hand_in(
         workspace: WorkspaceId, account: AccountId, handed_in: i64,
         client_secret_sealed: Option<&[u8]>, grant_sealed: Option<&[u8]>,
@@ -70,11 +70,11 @@ pub struct NewGrant {
     pub token_url: Url,
     /// Where its owner lets Letterbox in; `None` if the client's own credentials do.
     pub authorize_url: Option<Url>,
-    /// Who Letterbox is there.
+    /// The client id.
     pub client_id: String,
     /// `None` for a client without one.
     pub client_secret: Option<Secret>,
-    /// What is asked for, words with spaces between them.
+    /// The scope: words separated by spaces.
     pub scope: Option<String>,
 }
 
@@ -125,15 +125,15 @@ pub struct GrantStatus {
     pub token_url: String,
     /// Where its owner lets Letterbox in; `None` if the client's own credentials do.
     pub authorize_url: Option<String>,
-    /// Who Letterbox is there.
+    /// The client id.
     pub client_id: String,
-    /// What is asked for.
+    /// The scope.
     pub scope: Option<String>,
     /// When the next token is got; `None` if this one is used until it is refused.
     pub renew_at: Option<jiff::Timestamp>,
     /// Why there is no new token.
     pub error: Option<String>,
-    /// Counts what was handed in.
+    /// Counts the secrets and codes that were stored.
     pub handed_in: i64,
 }
 
@@ -221,12 +221,12 @@ impl Operator {
         self.hand_in(&grant, Some(&sealed), None).await
     }
 
-    /// Hands in the code with which the owner of an account lets Letterbox in, begun when so much
-    /// was handed in: so a code counts once.
+    /// Stores the code of an owner's authorization. `handed_in` is the counter when the
+    /// authorization began, so that a code counts once.
     ///
     /// # Errors
-    /// As [`Self::grant`], and when nobody lets Letterbox in there, or something was handed in
-    /// since.
+    /// As [`Self::grant`], and when the account needs no authorization, or a code or secret was
+    /// stored since.
     pub async fn hand_in_code(
         &self,
         keys: &dyn Seal,

@@ -159,7 +159,7 @@ pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError>
 /// The most characters that a reason has, as the audit log keeps it.
 pub const MAX_REASON: usize = 500;
 
-/// Who gives an order, by which command, and why: the audit log tells it beside the change.
+/// Who gives an order, by which command, and why: written to the audit log with each change.
 #[derive(Debug, Clone, Default)]
 pub struct Orderer {
     /// The user who answers for it.
@@ -171,7 +171,7 @@ pub struct Orderer {
 }
 
 impl Orderer {
-    /// What each transaction says of it.
+    /// The session settings of each transaction.
     fn said(&self) -> impl Iterator<Item = (&'static str, String)> {
         let by = self.by.map(|by| ("letterbox.ordered_by", by.to_string()));
         let said = |name, text: &Option<String>| text.clone().map(|text| (name, text));

@@ -98,12 +98,13 @@ impl Operator {
         let set = set_member(&self.database, workspace, user, role, deactivated).await;
         let missing = Reason::NotFound("workspace or user");
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
-        // Not by the same statement: whoever sets a member sees the user only then.
+        // Not in the same statement: row security shows the user only to those who share a
+        // workspace.
         member(self, workspace, user).await
     }
 
-    /// Makes whoever has this e-mail address a member, or changes their role. `name` is theirs if
-    /// they were no user before.
+    /// Makes the user with this e-mail address a member, or changes their role. A new user gets
+    /// `name`.
     ///
     /// # Errors
     /// When the address or the name is invalid, there is no such workspace, or it has so many

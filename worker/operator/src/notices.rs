@@ -1,4 +1,4 @@
-//! Who of a workspace is told what waits and what went wrong, and how.
+//! Who gets a workspace's notifications, and how.
 
 use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{Operator, OperatorError, Reason, asking::Sought, workspace_settings::Nullable};
 
 statements! {
-    /// How a workspace is told.
+    /// The notification settings of a workspace.
     desk fn notices(workspace: WorkspaceId) -> Option<Notices> = "
 SELECT workspace_id, notify_by_email AS by_email, notify_account AS account_id
 FROM workspaces WHERE workspace_id = $1";
@@ -23,7 +23,7 @@ WHERE workspace_id = $1 AND ($4::uuid IS NULL OR EXISTS (SELECT FROM connected_a
     WHERE c.workspace_id = $1 AND c.account_id = $4 AND c.disconnected_at IS NULL))";
 }
 
-/// How a workspace is told.
+/// The notification settings of a workspace.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Notices {
     /// The workspace.
@@ -35,7 +35,7 @@ pub struct Notices {
 }
 
 impl Operator {
-    /// Says how a workspace is told what waits and what went wrong.
+    /// Returns the notification settings of a workspace.
     pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices, OperatorError> {
         notices(self, workspace).await?.found("workspace")
     }

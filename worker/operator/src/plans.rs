@@ -1,4 +1,4 @@
-//! What a deploy would do, before it is done, and what former ones did.
+//! Previews of deploys, and the history of former ones.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ struct StoredRelease {
     parts: Parts,
 }
 
-/// What is new, gone or another.
+/// What was added, removed or changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Only in the new definition.

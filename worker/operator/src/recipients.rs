@@ -1,4 +1,4 @@
-//! To whom secrets are sealed by those who may not open them: the processes that run now.
+//! The recipients of sealed secrets: the processes that run now.
 
 use letterbox_common::{
     sealing::{Recipient, SealedColumn},

@@ -104,25 +104,24 @@ pub struct Ordered<O: FromSqlOwned> {
     pub outcome: Option<O>,
 }
 
-/// Which runs of a workspace to list.
+/// A filter of a workspace's runs.
 #[derive(Debug, Clone)]
 pub struct RunFilter {
     /// The workspace.
     pub workspace: WorkspaceId,
-    /// Those of one workflow.
+    /// Only runs of this workflow.
     pub workflow: Option<WorkflowId>,
-    /// Those in one of these states; in any if there are none.
+    /// Only runs in one of these states; empty for any.
     pub states: Vec<RunState>,
-    /// Those received at this time or later.
+    /// Only runs received at this time or later.
     pub since: Option<Timestamp>,
-    /// Those received before this time.
+    /// Only runs received before this time.
     pub until: Option<Timestamp>,
-    /// Those whose failure contains this text.
+    /// Only runs whose failure contains this text.
     pub failure: Option<String>,
-    /// Those whose submitter was answered with this `X-Request-Id`.
+    /// Only runs whose submitter was answered with this `X-Request-Id`.
     pub request_id: Option<String>,
-    /// Those with this value in a field of their submission: the field's key, and the value as a
-    /// person writes it.
+    /// Only runs with this value in a field: the field's key, and the value as a person writes it.
     pub field: Option<(String, String)>,
 }
 
@@ -142,7 +141,7 @@ impl RunFilter {
         }
     }
 
-    /// Those of one workflow.
+    /// Only runs of this workflow.
     #[must_use]
     pub fn with_workflow(mut self, workflow: Option<WorkflowId>) -> Self {
         self.workflow = workflow;

@@ -159,7 +159,7 @@ impl Operator {
     /// changes meanwhile is left alone.
     ///
     /// # Errors
-    /// When a value does not open. What was sealed until then stays so.
+    /// When a value can't be decrypted. What was sealed until then stays so.
     pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation, OperatorError> {
         let mut rotation = Rotation::default();
         for column in SealedColumn::ALL {

@@ -1,4 +1,4 @@
-//! Who someone is: links to sign in with, issuers that vouch, and the sessions that both begin.
+//! Identity: sign-in links, trusted OpenID Connect issuers, and the sessions that both begin.
 
 use jiff::Timestamp;
 use letterbox_common::{Token, ids::UserId, process::networks::is_confidential};
@@ -10,7 +10,7 @@ use url::Url;
 use crate::{Operator, OperatorError, Orderer, Reason, check_name, error::Explain};
 
 statements! {
-    /// Makes a link with which a user signs in, and deletes those of theirs that are over.
+    /// Creates a sign-in link for a user, and deletes the user's expired ones.
     fn make_sign_in_link(user: UserId, token_sha256: &[u8]) -> (Timestamp,) = "
 WITH over AS (
     DELETE FROM sign_in_links WHERE user_id = $1 AND expires_at < clock_timestamp()
@@ -21,7 +21,7 @@ INSERT INTO sign_in_links (token_sha256, user_id) VALUES ($2, $1) RETURNING expi
     fn sign_out_user(user: UserId) -> SignedOut = "
 SELECT $1::uuid AS user_id, sign_out($1) AS sessions";
 
-    /// Has the desk's word taken for whom an issuer knows.
+    /// Trusts an issuer for sign-ins at the desk.
     fn trust_issuer(issuer: &str) = "
 INSERT INTO issuers (issuer) VALUES ($1) ON CONFLICT DO NOTHING";
 
@@ -33,16 +33,16 @@ INSERT INTO issuers (issuer) VALUES ($1) ON CONFLICT DO NOTHING";
 SELECT i.issuer, (SELECT count(*) FROM subjects s WHERE s.issuer = i.issuer) AS users
 FROM issuers i ORDER BY i.issuer";
 
-    /// Forgets as whom an issuer knows a user.
+    /// Unbinds a user from the issuer's subject.
     fn unbind_issuer(issuer: &str, user: UserId) -> u64 = "
 DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
 
-    /// Begins a session for whom an issuer knows.
+    /// Begins a session for an issuer's subject.
     desk fn begin_session_by(
         issuer: &str, subject: &str, email: Option<&str>, former: Option<&[u8]>, session: &[u8],
     ) -> (Option<UserId>,) = "SELECT begin_session_by($1, $2, $3, $4, $5) AS user_id";
 
-    /// Whose session a link begins.
+    /// The user of a sign-in link.
     desk fn sign_in_link(link: &[u8], browser: Option<&[u8]>) -> Option<LivingLink> = "
 SELECT email, is_here FROM sign_in_link($1, $2)";
 
@@ -52,11 +52,11 @@ SELECT email, is_here FROM sign_in_link($1, $2)";
         session: &[u8],
     ) -> (Option<UserId>,) = "SELECT begin_session($1, $2, $3, $4, $5) AS user_id";
 
-    /// Has a link sent to whoever has an e-mail address, if it is a user's.
+    /// Requests a sign-in link for an e-mail address, if it is a user's.
     desk fn ask_sign_in_link(email: &str, client: &str, browser: &[u8]) = "
 SELECT ask_sign_in_link($1, $2::text::inet, $3)";
 
-    /// Who acts; notes that their session is in use.
+    /// The user of a session, whose last use is updated.
     desk fn greet() -> Option<Person> = "SELECT user_id, email, name FROM greet()";
 
     /// Says the name of who acts.
@@ -82,29 +82,29 @@ pub struct Person {
 pub struct SignInLink {
     /// The user.
     pub user_id: UserId,
-    /// From then on it begins no session.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// What the link carries. It is not stored.
+    /// The link's token. It isn't stored.
     pub token: Token,
 }
 
-/// Whose session a link begins.
+/// The user of a sign-in link.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct LivingLink {
     /// The user's e-mail address.
     pub email: String,
-    /// Whether this browser may begin it; otherwise whoever does must know the address.
+    /// Whether this browser asked for it; another one must also give the e-mail address.
     pub is_here: bool,
 }
 
-/// The browser in which somebody signs in.
+/// The browser that signs in.
 #[derive(Debug, Clone, Default)]
 pub struct Browser {
     /// The network address of the client.
     pub address: String,
     /// The session that it has, which ends when another begins.
     pub session: Option<Token>,
-    /// What it keeps since it has asked for a link.
+    /// The token that it got when it asked for a link.
     pub asked_with: Option<Token>,
     /// The e-mail address that was given in it.
     pub email: Option<String>,
@@ -130,7 +130,7 @@ impl From<&str> for Browser {
     }
 }
 
-/// What a sign-out ended.
+/// What a sign-out has ended.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
 pub struct SignedOut {
     /// The user.
@@ -148,7 +148,7 @@ pub struct Issuer {
     pub users: i64,
 }
 
-/// Whom an issuer of OpenID Connect has let in.
+/// A person as an OpenID Connect issuer identifies them.
 #[derive(Debug, Clone)]
 pub struct Vouched {
     /// The URL by which the issuer calls itself.
@@ -159,7 +159,7 @@ pub struct Vouched {
     pub email: Option<String>,
 }
 
-/// The desk, where somebody signs in.
+/// The desk's side of a sign-in.
 fn signing_in(desk: &Database, browser: &Browser) -> Database {
     desk.saying([
         ("letterbox.address", browser.address.clone()),
@@ -181,17 +181,15 @@ impl Operator {
         })
     }
 
-    /// Ends the sessions of a user, and the links that would begin one, and forgets as whom issuers
-    /// know them.
+    /// Ends a user's sessions and sign-in links, and unbinds the user from issuers.
     pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
         sign_out_user(self, user).await
     }
 
-    /// Has the desk's word taken for whom an issuer knows: those whose verified e-mail address is a
-    /// user's can sign in.
+    /// Trusts an issuer: people whose verified e-mail address is a user's can sign in at the desk.
     ///
     /// # Errors
-    /// When that is no issuer's URL, or somebody on the way could answer in its place.
+    /// When it is no URL of an issuer, or isn't HTTPS.
     pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
         let url = Url::parse(issuer).ok();
         let is_fit = url
@@ -225,8 +223,8 @@ impl Operator {
         }
     }
 
-    /// Begins a session of the desk for whom an issuer has let in. `None` if that is no user, or
-    /// the issuer is not trusted.
+    /// Begins a session of the desk for a person that an issuer identifies. `None` if it is no user,
+    /// or the issuer is not trusted.
     pub async fn begin_session_by(
         desk: &Database,
         vouched: &Vouched,
@@ -246,8 +244,8 @@ impl Operator {
         Ok(user.map(|_| session))
     }
 
-    /// Whose session a link begins, which is not used up by this. `None` if the link is used, over
-    /// or unknown.
+    /// The user of a sign-in link, without using it up. `None` if the link is used, expired or
+    /// unknown.
     pub async fn living_link(
         desk: &Database,
         link: &Token,

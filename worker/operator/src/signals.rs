@@ -63,7 +63,7 @@ SELECT position_before($1, $2) AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 }
 
-/// Which signals to list.
+/// A filter of signals.
 #[derive(Debug, Clone)]
 pub struct SignalFilter {
     /// The workspace of their webhooks.
@@ -110,7 +110,7 @@ pub struct SignalRow {
     pub kind: SignalKind,
     /// The first rule of the contract that its body breaks; `None` if it is native.
     pub generic_reason: Option<String>,
-    /// Whom it is about; `None` if it is generic.
+    /// The entity; `None` for generic signals.
     pub entity: Option<String>,
     /// The tool that sent it, as it calls itself; `None` if it is generic.
     pub source_tool: Option<String>,
@@ -135,7 +135,7 @@ pub struct SignalDetail {
     pub row: SignalRow,
     /// When a worker stored it, by the database's clock.
     pub stored_at: Timestamp,
-    /// What was kept of the headers of its first delivery.
+    /// The kept headers of its first delivery.
     #[row(with = KeptHeaders::parse)]
     pub headers: KeptHeaders,
     /// The exact body: it is UTF-8, or it would not have been accepted. `None` if it was forgotten.

@@ -1,4 +1,4 @@
-//! What was submitted, digit for digit: a number is shown as it came, not as a double.
+//! Submitted values, digit for digit: a number is shown as it came, not as a double.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,7 @@ RETURNING user_id, email, name, created_at";
     fn user(user: UserId) -> Option<User> = "
 SELECT user_id, email, name, created_at FROM users WHERE user_id = $1";
 
-    /// As whom issuers of OpenID Connect know a user.
+    /// A user's subjects at OpenID Connect issuers.
     fn subjects(user: UserId) -> Vec<Subject> = "
 SELECT issuer, subject FROM subjects WHERE user_id = $1 ORDER BY issuer";
 
@@ -40,7 +40,7 @@ pub struct User {
     pub created_at: Timestamp,
 }
 
-/// As whom an issuer of OpenID Connect knows a user.
+/// A user's subject at an OpenID Connect issuer.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Subject {
     /// The URL by which the issuer calls itself.
@@ -55,12 +55,12 @@ pub struct UserDetail {
     /// The user.
     #[serde(flatten)]
     pub row: User,
-    /// As whom issuers know them.
+    /// Their subjects at issuers.
     pub known_as: Vec<Subject>,
 }
 
 impl Operator {
-    /// Gives the user with this id, and as whom issuers know them.
+    /// Returns the user with this id, with their subjects at issuers.
     pub async fn user_detail(&self, id: UserId) -> Result<UserDetail, OperatorError> {
         Ok(UserDetail {
             row: self.user(id).await?,

@@ -36,7 +36,7 @@ pub struct WebhookSettings {
     )]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheme: Option<Scheme>,
-    /// Of a custom scheme.
+    /// The rules of a custom scheme.
     #[arg(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[row(with = optional_json)]
@@ -96,7 +96,7 @@ pub enum SecretFrom {
     File(String),
     /// In this environment variable.
     Environment(String),
-    /// It is set when the tool has given it: until then nobody knows one, and nothing is accepted.
+    /// It is set once the tool has issued it; until then nothing is accepted.
     Later,
 }
 
@@ -162,7 +162,7 @@ impl WebhookSettings {
         }
     }
 
-    /// What they say, and where they say nothing, what there is.
+    /// These settings, completed by the former ones.
     pub(crate) fn over(&self, former: &Self) -> Self {
         Self {
             allow_from: self.allow_from.clone().or(former.allow_from.clone()),

@@ -1,5 +1,5 @@
-//! Words for people about what is asked and what was done, the same on every screen. Names and
-//! texts in them are as their authors wrote them: whoever shows them makes them inert.
+//! Descriptions of questions and actions, the same on every screen. Names and texts are as their
+//! authors wrote them: each screen escapes them.
 
 use letterbox_workflow::{Decision, Steering, Untrusted};
 use serde_json::Value;

@@ -154,7 +154,7 @@ pub struct WorkflowDetail {
     pub release_language: Option<i16>,
     /// The live form link, if there is one; not its token.
     pub form_link_id: Option<FormLinkId>,
-    /// From when on the link takes nothing new.
+    /// When the link closes.
     pub closes_at: Option<Timestamp>,
     /// After how many submissions the link takes nothing new.
     pub max_answers: Option<i32>,
@@ -195,7 +195,7 @@ impl Operator {
             return Ok(moved);
         }
         let state = self.workflow(workflow).await?.row.state;
-        // The row is seen, and hidden from changes: it is another person's.
+        // The row can be read but not changed: it is another person's.
         if from.contains(&state) {
             return Err(Reason::NotAllowed("the workflow is its owner's".to_owned()).into());
         }

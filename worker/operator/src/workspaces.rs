@@ -39,7 +39,7 @@ FROM workspaces w LEFT JOIN run_usage u
     AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
 WHERE w.workspace_id = $1";
 
-    /// What a workspace has used, and what of it waits.
+    /// A workspace's usage.
     fn workspace_usage(workspace: WorkspaceId) -> Option<Usage> = "
 SELECT w.workspace_id, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month, w.run_allowance,
        coalesce(u.started, 0) AS runs_started, coalesce(b.bytes, 0) AS bytes_today,
@@ -55,7 +55,7 @@ LEFT JOIN stored_bytes b ON b.workspace_id = w.workspace_id
     AND b.webhook_id IS NULL
 WHERE w.workspace_id = $1";
 
-    /// What the webhooks of a workspace have stored today, the most first.
+    /// Bytes that a workspace's webhooks have stored today, the largest first.
     fn usage_by_webhook(workspace: WorkspaceId) -> Vec<WebhookUsage> = "
 SELECT w.webhook_id, w.name, b.bytes AS bytes_today
 FROM stored_bytes b JOIN webhooks w USING (workspace_id, webhook_id)

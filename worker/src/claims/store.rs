@@ -47,7 +47,7 @@ WHERE (SELECT true FROM form_submissions s
        WHERE e.workspace_id = wanted.workspace_id AND e.run_id = wanted.id) IS NULL";
 }
 
-/// What a gateway has claimed before it published it.
+/// The claim of a gateway, made before it published the entry.
 pub(crate) trait Claimed: Sized {
     /// The positions of unclaimed items.
     fn unclaimed(

@@ -1,4 +1,4 @@
-//! What accounts have answered: sealed where it is kept, opened where it is used.
+//! Answers of accounts: sealed where they are kept, opened where they are used.
 //!
 //! A run may keep megabytes of it, and a template may name all. So a worker has only a little of
 //! each run in hand and reads the rest for the action that names it; and all that is opened and
@@ -102,8 +102,8 @@ impl Executor {
         opened
             .map(|answer| answer.expose().to_vec())
             .map_err(|error| {
-                tracing::error!(%error, "an answer does not open");
-                let reason = format!("the answer of {action} does not open: {error}");
+                tracing::error!(%error, "an answer can't be decrypted");
+                let reason = format!("the answer of {action} can't be decrypted: {error}");
                 match error {
                     OpenError::UnknownKey { .. } => Hindrance::Local(reason),
                     OpenError::Malformed | OpenError::Refused => Hindrance::Lasting(reason),

@@ -12,7 +12,7 @@ pub enum ApprovalStatus {
     /// There is none yet; the question expires after this time.
     Pending(Duration),
     Approved,
-    /// Approved by somebody who may not approve it any more.
+    /// Approved by a person who may no longer approve it.
     Lapsed,
     Denied,
     Expired,

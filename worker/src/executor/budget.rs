@@ -1,5 +1,5 @@
-//! What all answers that templates name may take in a worker at one moment: of the runs of one
-//! workspace less than of all, so that something is left for the others.
+//! A worker's budget for answers that templates name: smaller for the runs of one workspace than
+//! for all together, so that something is left for the others.
 
 use std::{
     collections::HashMap,

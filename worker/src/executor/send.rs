@@ -275,8 +275,8 @@ impl Sending<'_> {
         let opened = keys.open(place, &account.credential_sealed);
         let value = opened.map_err(|error| {
             metrics::UNOPENED_CREDENTIALS.increment(1);
-            tracing::error!(account_id = %account.id, %error, "a credential does not open");
-            let reason = format!("the account's credential does not open: {error}");
+            tracing::error!(account_id = %account.id, %error, "a credential can't be decrypted");
+            let reason = format!("the account's credential can't be decrypted: {error}");
             match error {
                 OpenError::UnknownKey { .. } => EgressError::NotSent(reason),
                 OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),

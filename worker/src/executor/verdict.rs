@@ -105,9 +105,9 @@ pub(super) fn judge(
 /// What is known after an answer with this status, which is not 2xx.
 fn end_of(status: u16) -> AttemptEnd {
     match status {
-        // Who answers so may stand in front of whoever has done it.
+        // A 5xx may come from a proxy in front of a server that did the work.
         500.. => AttemptEnd::Unknown,
-        // These come from whoever guards the way, or because an earlier attempt is under way.
+        // These come from a proxy or rate limiter, or because an earlier attempt is in progress.
         ..=399 | 401 | 403 | 404 | 407..=409 | 421 | 423 | 425 | 429 => AttemptEnd::NotDone,
         _ => AttemptEnd::Answered,
     }

@@ -48,7 +48,7 @@ const LATEST: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Why there is no token.
 #[derive(Debug, thiserror::Error)]
 enum NoToken {
-    /// What was exchanged is worth nothing: the owner must do something.
+    /// The grant is invalid: the owner must act.
     #[error("{0}")]
     Spent(String),
     /// Another exchange would end the same way, unless the server errs.
@@ -70,7 +70,7 @@ enum AskError {
     Unreadable,
 }
 
-/// What servers in trouble say, which are well later.
+/// Answers of a server that is temporarily unavailable.
 const TROUBLES: [&str; 3] = ["temporarily_unavailable", "server_error", "slow_down"];
 
 type Refusal = RequestTokenError<AskError, BasicErrorResponse>;
@@ -171,7 +171,7 @@ impl Grants {
             None => None,
         };
         if due.is_code && grant.is_none() {
-            let why = "its owner has not let Letterbox in";
+            let why = "its owner has not authorized Letterbox yet";
             return Err(NoToken::Spent(why.to_owned()));
         }
         let asking = Asking {
@@ -198,7 +198,7 @@ impl Grants {
             return Ok(None);
         };
         let opened = self.keys.open(place, sealed).map_err(|error| {
-            let reason = format!("what it is got with does not open: {error}");
+            let reason = format!("its client secret or refresh token can't be decrypted: {error}");
             match error {
                 OpenError::UnknownKey { .. } => NoToken::Failed(reason),
                 OpenError::Malformed | OpenError::Refused => NoToken::Refused(reason),
@@ -313,7 +313,7 @@ fn has_secret_refused(error: &Refusal) -> bool {
         if *answer.error() == BasicErrorResponseType::InvalidClient)
 }
 
-/// What a server says that gives no token is final; what it may not have said is not.
+/// An error of the authorization server is final; one that a proxy may have sent is not.
 fn no_token(error: &Refusal) -> NoToken {
     match error {
         RequestTokenError::ServerResponse(answer) => match answer.error() {

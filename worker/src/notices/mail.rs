@@ -71,7 +71,7 @@ impl Mailer {
     }
 }
 
-/// Whether somebody on the way to the server could read what it gets.
+/// Whether the connection to the server could be eavesdropped on.
 fn is_in_clear(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| {
         let is_required = url

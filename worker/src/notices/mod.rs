@@ -152,7 +152,7 @@ impl Notices {
         format!("{}:\n\n{told}\n{}\n", letter.workspace_name, self.desk)
     }
 
-    /// Sends the next link that somebody has asked for; `false` if there is none.
+    /// Sends the next requested sign-in link; `false` if there is none.
     async fn send_sign_in_link(&self, mailer: &Mailer) -> Result<bool, DatabaseError> {
         let Ok(token) = Token::generate() else {
             return Ok(false);
@@ -178,7 +178,7 @@ impl Notices {
         let outcome = if sent.is_ok() { "sent" } else { "failed" };
         metrics::SIGN_IN_LINKS.add([outcome], 1);
         if let Err(error) = sent {
-            // Whoever asked asks again.
+            // The person can ask again.
             tracing::warn!(%error, "a link to sign in was not sent");
         }
         Ok(true)

@@ -56,7 +56,7 @@ pub(super) struct Account {
     pub(super) credential_sealed: Vec<u8>,
 }
 
-/// Somebody's wish to sign in.
+/// A request for a sign-in link.
 #[derive(FromRow)]
 pub(super) struct Asked {
     pub(super) address: String,

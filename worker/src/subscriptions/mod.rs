@@ -1,4 +1,4 @@
-//! Subscriptions: signals on their way out, each to the queue of whoever has subscribed.
+//! Subscriptions: publishes signals to the queues of subscribers.
 //!
 //! A subscription is a cursor. A worker leases one that has something to publish, reads on from
 //! there, publishes, and moves the cursor as far as the broker has confirmed. Whatever happens in

@@ -1,4 +1,4 @@
-//! What was acknowledged beside what came out, in the words of RabbitMQ's own suite.
+//! Compares acknowledged events with those that came out, in the terms of RabbitMQ's own suite.
 
 use std::{collections::HashMap, hash::Hash, ops::AddAssign};
 

@@ -1,5 +1,5 @@
-//! Connected accounts: those of the person, and for an owner of the workspace all. Credentials are
-//! sealed to the workers: the desk can't open what it takes.
+//! Connected accounts: a person's own, and for an owner of the workspace all of them. Credentials
+//! are sealed to the workers: the desk can't open them.
 
 use letterbox_common::{
     ids::{AccountId, WorkspaceId},
@@ -110,16 +110,17 @@ pub(crate) async fn connect_by_grant(visit: &Visit<'_>) -> Result<Response, Trou
     };
     let keys = visit.operator.recipient(SealedColumn::ClientSecret).await?;
     match or_refusal(visit.operator.connect_by_grant(&keys, &account).await)? {
-        Ok(connected) if account.authorize_url.is_some() => {
-            Ok(see(&format!("/accounts/{}/let-in", connected.account_id)))
-        }
+        Ok(connected) if account.authorize_url.is_some() => Ok(see(&format!(
+            "/accounts/{}/authorize",
+            connected.account_id
+        ))),
         Ok(_) => Ok(see_list("accounts", workspace)),
         Err(refused) => refusal(visit, &refused).await,
     }
 }
 
 /// Says where the person lets Letterbox in, and has the browser keep what that begins with.
-pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
+pub(crate) async fn authorize(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
     let (account, grant) = visit.operator.grant(id(account)?).await?;
     let begun = oauth::begin(&grant, &visit.desk.origin);
     let begun = begun
@@ -127,16 +128,16 @@ pub(crate) async fn let_in(visit: &Visit<'_>, account: &str) -> Result<Response,
         .flatten()
         .filter(|_| Some(account.user_id) == visit.user().ok());
     let begun = begun.ok_or(Trouble::NotFound)?;
-    let cookie = Cookie::LetIn.set(&begun.kept, visit.desk.is_https());
+    let cookie = Cookie::Authorize.set(&begun.kept, visit.desk.is_https());
     let back = oauth::way_back(&grant, &visit.desk.origin);
     let found = json!({ "account": account, "grant": grant, "to": begun.to, "back": back });
-    let page = visit.page("account_let_in", "Connect", found);
+    let page = visit.page("account_authorize", "Connect", found);
     Ok(page.with_cookie(cookie))
 }
 
-/// What the person's browser has brought back.
+/// The callback of the authorization server.
 pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response, Trouble> {
-    let (query, kept) = (&visit.asked.query, visit.asked.kept(Cookie::LetIn));
+    let (query, kept) = (&visit.asked.query, visit.asked.kept(Cookie::Authorize));
     let begun = oauth::begun(kept, query.get("state"));
     let account = begun.ok_or_else(not_begun)?.account;
     let (account, grant) = visit.operator.grant(account).await?;
@@ -149,12 +150,12 @@ pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response,
         "code": query.get("code"),
         "state": query.get("state"),
     });
-    Ok(visit.page("account_let_in", "Connect", found))
+    Ok(visit.page("account_authorize", "Connect", found))
 }
 
-/// Hands in what was brought back, once.
+/// Stores the code of the callback, once.
 pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let kept = visit.asked.kept(Cookie::LetIn);
+    let kept = visit.asked.kept(Cookie::Authorize);
     let begun = oauth::begun(kept, visit.asked.form.get("state"));
     let begun = begun.ok_or_else(not_begun)?;
     let operator = &visit.operator;
@@ -164,7 +165,7 @@ pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let keys = operator.recipient(SealedColumn::Grant).await?;
     let handing = operator.hand_in_code(&keys, begun.account, begun.handed_in, &code);
     let account = handing.await?;
-    let forgotten = Cookie::LetIn.set("", visit.desk.is_https());
+    let forgotten = Cookie::Authorize.set("", visit.desk.is_https());
     Ok(see_list("accounts", account.workspace_id).with_cookie(forgotten))
 }
 

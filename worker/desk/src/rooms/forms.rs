@@ -15,7 +15,7 @@ use crate::response::{Response, Trouble, see};
 
 /// Releases that are shown.
 const RELEASES: u32 = 20;
-/// What a new definition begins with.
+/// The template of a new definition.
 const EXAMPLE: &str = include_str!("../../static/definition.json");
 
 /// What a definition would do, or why it can't be deployed.

@@ -29,7 +29,7 @@ use crate::{
 pub(crate) struct Visit<'a> {
     pub(crate) desk: &'a Desk,
     pub(crate) asked: &'a Asked,
-    /// What the forms of the page carry.
+    /// The token against cross-site requests that the page's forms carry.
     pub(crate) form_token: String,
     /// Carries out the person's orders.
     pub(crate) operator: Operator,
@@ -72,7 +72,7 @@ impl Visit<'_> {
         refusal(self.page(template, title, found))
     }
 
-    /// Who visits.
+    /// The current user.
     fn user(&self) -> Result<UserId, Trouble> {
         self.operator.ordered_by().ok_or(Trouble::SignedOut)
     }
@@ -116,7 +116,7 @@ impl Visit<'_> {
         self.page(template, title, found).with_cookie(forgotten)
     }
 
-    /// What can't be undone is ticked.
+    /// An order that can't be undone needs a ticked box.
     fn need_sure(&self) -> Result<(), Trouble> {
         match self.asked.form.get("sure") {
             Some(_) => Ok(()),

@@ -62,12 +62,12 @@ async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> 
     Ok(visit.refusal("people", "People", found))
 }
 
-/// Makes somebody a member.
+/// Adds a member.
 pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let email = visit.given("email")?;
     let role: MemberRole = chosen(visit.given("role")?)?;
-    // Who is new is called like that until they say their name.
+    // A new user's name is their e-mail address until they set one.
     let invited = visit.operator.invite(workspace, email, email, role).await;
     match or_refusal(invited)? {
         Ok(_) => Ok(see_list("people", workspace)),
@@ -106,7 +106,7 @@ pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
     Ok(see_list("people", workspace))
 }
 
-/// What the person is called, by all who see them.
+/// The person's name, as others see it.
 pub(crate) fn me(visit: &Visit<'_>) -> Response {
     let found = json!({ "me": visit.operator.person() });
     visit.page("me", "You", found)
@@ -145,12 +145,12 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
     }
 }
 
-/// Sets who is told what waits and what went wrong.
+/// Sets who gets notifications.
 pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let (operator, form) = (&visit.operator, &visit.asked.form);
     let by_email = form.get("by_email").is_some();
-    // What another owner has set stays, unless another choice is made.
+    // Another owner's choice stays unless it is changed here.
     let account = match form.get("account") {
         Some("unchanged") => None,
         account => Some(account.map(id).transpose()?),

@@ -1,4 +1,4 @@
-//! The door: a link shows a page, which says whose it is, and the button on it begins a session.
+//! Signing in: a link shows a page that names its user, and the button on it begins a session.
 //! Opening the link alone does nothing, since programs that look at mail open links, too. A link
 //! that was asked for by e-mail is for the browser that has asked: nobody can have somebody else
 //! begin a session that is not theirs.
@@ -70,7 +70,7 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
     }
 }
 
-/// Begins a session for whom the issuer has sent back.
+/// Begins a session for the person that the issuer identified.
 pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
     let (begun, query) = (asked.kept(Cookie::SignIn), &asked.query);
@@ -95,7 +95,7 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
     Ok(with_session(see("/"), session.expose(), desk).with_cookie(begun))
 }
 
-/// Has a link sent, for this browser. The page is the same whoever asks, and for whom.
+/// Sends a sign-in link for this browser. The answer is the same for every address.
 pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
     if !desk.signs_in_by_email {
         return Err(Trouble::NotFound);

@@ -1,4 +1,4 @@
-//! Brings about what documents say, for each workspace in one transaction: all of it or nothing.
+//! Applies documents, for each workspace in one transaction: all or nothing.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     subscriptions::{hold_subscriptions, let_go_of_subscriptions},
 };
 
-/// Pauses after which is tried again what somebody else has changed meanwhile.
+/// Pauses before another try after a conflict.
 const PAUSES: [Duration; 10] = [Duration::from_millis(100); 10];
 
 /// A webhook that was made, with its secret, which is shown only now.
@@ -31,7 +31,7 @@ pub struct MadeWebhook {
     pub secret: Option<Secret>,
 }
 
-/// What was done, and what is still to be done elsewhere than in the database.
+/// The outcome, and what is left to do at the broker.
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
     /// The webhooks that were made.
@@ -60,8 +60,8 @@ impl Applied {
 }
 
 impl Operator {
-    /// Brings about what the documents of one workspace say: all of it, or nothing. `prunes`
-    /// deletes what they do not name, of those kinds of which they name something.
+    /// Applies the documents of one workspace: all or nothing. `prunes` deletes what they don't
+    /// name, of each kind of which they name something.
     pub async fn apply(
         &self,
         keys: &dyn Seal,

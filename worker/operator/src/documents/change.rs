@@ -1,11 +1,11 @@
-//! What a document would make another, and what ends by that, in words.
+//! What a document would change, and what ends by that, in words.
 
 use serde_json::Value;
 
 use super::Document;
 use crate::{Changes, LiveLink};
 
-/// What is another than before.
+/// What changes.
 pub(super) struct Change {
     pub(super) is_new: bool,
     /// Members.
@@ -49,7 +49,7 @@ impl Change {
         change
     }
 
-    /// Whether this member is another, or everything is new.
+    /// Whether this member changes, or everything is new.
     pub(super) fn is_in(&self, member: &str) -> bool {
         self.is_new || self.members.iter().any(|one| one == member)
     }

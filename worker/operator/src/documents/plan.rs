@@ -1,5 +1,5 @@
-//! What documents would change, and what ends by it, found out by reading alone: PostgreSQL is told
-//! so, and refuses a plan that would write or lock anything.
+//! Plans: what documents would change, and what ends by that. A plan only reads, in a read-only
+//! transaction, so it can't write or lock anything.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::{
     policies::default_policy, workspaces::check_workspace,
 };
 
-/// What would be done.
+/// A plan.
 #[derive(Default)]
 pub struct Plan<'d> {
     /// Nothing, if things are so already.
@@ -245,8 +245,7 @@ fn new_workspace(name: &str) -> Result<Vec<Document>, OperatorError> {
     ])
 }
 
-/// What others are about comes first: members before their workflows, webhooks before who
-/// subscribes to them.
+/// In order of reference: members before their workflows, webhooks before their subscriptions.
 fn in_order(documents: &[Document]) -> Vec<&Document> {
     let mut ordered: Vec<&Document> = documents.iter().collect();
     ordered.sort_by_key(|document| match document {
@@ -261,8 +260,8 @@ fn in_order(documents: &[Document]) -> Vec<&Document> {
     ordered
 }
 
-/// What there is and no document names, of the kinds of which they name something; what refers to
-/// others first.
+/// What no document names, of each kind of which they name something; in reverse order of
+/// reference.
 fn doomed<'a>(current: &'a [Document], wanted: &[Document]) -> Vec<&'a Document> {
     let kinds: BTreeSet<_> = wanted.iter().map(Document::kind).collect();
     let mut doomed = in_order(current);

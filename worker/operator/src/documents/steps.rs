@@ -30,7 +30,7 @@ impl Set {
 pub enum Verb {
     /// It is made.
     Create,
-    /// It is another afterwards.
+    /// It is changed.
     Change,
     /// It ends for good.
     Delete,
@@ -47,7 +47,7 @@ pub struct Step {
     pub kind: &'static str,
     /// The name of the thing.
     pub name: String,
-    /// What is another: members with their values before and after, where these are short.
+    /// Changed members, with their values before and after where these are short.
     pub changes: Vec<String>,
     /// What ends by this, for everybody who has it.
     pub ends: Vec<String>,

@@ -40,8 +40,7 @@ impl Operator {
     }
 }
 
-/// Whether somebody reads every queue, and none is dead: a queue without a consumer is not emptied,
-/// and nobody looks at dead letters by themselves.
+/// Whether every queue has a consumer, and there are no dead letters.
 pub(super) fn consumed(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
     let (about, broken) = ("queues", Verdict::Failure);
     let lengths = match lengths {

@@ -1,5 +1,5 @@
-//! Who is next: runs are taken in turn for each workspace, as many as there is room for in the
-//! worker's places, for the workspace and for the account. Pure.
+//! Fairness: runs are taken in turn for each workspace, within the limits of the worker, the
+//! workspace and the account. Pure.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -152,7 +152,7 @@ pub struct Seen {
     pub lanes: Vec<ReadyLane>,
 }
 
-/// Whose runs have no turn.
+/// Runs without a turn.
 #[derive(FromRow)]
 pub struct Held {
     /// Nothing may begin.

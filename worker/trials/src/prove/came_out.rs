@@ -1,4 +1,4 @@
-//! What has come out: at an address where the intake posts it, in a queue, or in a file.
+//! The events that came out: posted to an address, in a queue, or in a file.
 
 use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc};
 

@@ -5,7 +5,7 @@ use std::{process::Stdio, time::Duration};
 use tokio::{process::Command, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-/// What the command that does harm has done.
+/// The outcome of the command that injects faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) are_wanted: bool,

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{harm::Faults, sending::Sent};
 use crate::Counts;
 
-/// What has become of everything.
+/// The outcome of all events.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     #[serde(flatten)]

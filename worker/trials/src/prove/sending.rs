@@ -63,7 +63,7 @@ impl Sent {
     }
 }
 
-/// What the requests of one run share.
+/// State that the requests of one run share.
 struct Shared {
     http: reqwest::Client,
     url: Url,
@@ -86,7 +86,7 @@ pub(super) async fn send_all(
     });
     let places = Arc::new(Semaphore::new(pace.concurrency as usize));
     let mut ticks = interval(Duration::from_secs(1) / pace.rate);
-    // What an intake has not taken in time is not made up for: it would be a flood.
+    // Missed sends are not made up for: that would be a flood.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (began, length) = (Instant::now(), Duration::from_secs(pace.seconds.into()));
     let mut sending = JoinSet::new();

@@ -175,10 +175,10 @@ pub(crate) struct Oauth {
     /// Where its owner lets Letterbox in, in the desk; without it the client's own credentials do
     #[arg(long, value_name = "URL", requires = "token_url")]
     authorize_url: Option<Url>,
-    /// Who Letterbox is there
+    /// Client id at the authorization server
     #[arg(long, value_name = "ID", requires = "token_url")]
     client_id: Option<String>,
-    /// What is asked for, words with spaces between them
+    /// Scope: words separated by spaces
     #[arg(long, requires = "token_url")]
     scope: Option<String>,
 }

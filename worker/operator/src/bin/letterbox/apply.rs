@@ -175,8 +175,8 @@ fn documents_of(file: &Path, text: &str) -> Result<Vec<Document>, String> {
     }
 }
 
-/// Finds the secret that a document names: in a file beside it, or in a variable that is there for
-/// this. Whoever wrote the document may not know what else this process can read.
+/// Finds the secret that a document names: in a file beside it, or in a variable set for this. A
+/// document's author must not be able to read anything else.
 fn find_secret(file: &Path, document: &mut Document) -> Result<(), String> {
     let Document::Webhook(webhook) = document else {
         return Ok(());

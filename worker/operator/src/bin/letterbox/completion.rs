@@ -1,4 +1,4 @@
-//! What a shell completes: commands and options, and the names and ids of what is in the database.
+//! Shell completion: commands, options, and names and ids from the database.
 
 use std::{any::TypeId, ffi::OsStr, time::Duration};
 
@@ -49,7 +49,7 @@ fn with_names(command: Command) -> Command {
     command.mut_subcommands(with_names)
 }
 
-/// What an argument names, and whether a name does as well as an id.
+/// The kind of thing that an argument names, and whether by name or by id only.
 fn subject(arg: &Arg) -> Option<(Noun, bool)> {
     fn of<I: NamedId + Clone + Send + Sync + 'static>(arg: &Arg) -> Option<(Noun, bool)> {
         let taken = arg.get_value_parser().type_id();
@@ -66,7 +66,7 @@ fn subject(arg: &Arg) -> Option<(Noun, bool)> {
         .or_else(|| of::<DeliveryId>(arg))
 }
 
-/// What there is of a kind that begins with what was typed; nothing if the database can't be asked.
+/// Candidates of a kind that begin with the typed text; none if the database can't be reached.
 fn candidates(noun: Noun, by_name: bool, typed: &OsStr) -> Vec<CompletionCandidate> {
     let found = asked(noun, &typed.to_string_lossy()).unwrap_or_default();
     let shown = found.into_iter().map(|(id, shown)| {

@@ -21,7 +21,7 @@ pub(crate) const DASHBOARD_URL: SecretSetting = SecretSetting {
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What a user who reads one queue may have open: the broker is everybody's.
+/// Limits of a user who reads one queue: the broker is shared.
 const MOST_OPEN: [(&str, u32); 2] = [("max-connections", 50), ("max-channels", 200)];
 
 /// Why a user of the broker was not made or deleted.
@@ -122,7 +122,7 @@ impl Dashboard {
             .await
     }
 
-    /// What the dashboard's API says at a path.
+    /// Requests a path of the management API.
     pub(crate) async fn read(&self, path: &str) -> Result<Value, DashboardError> {
         match self.ask(Method::GET, path, None).await? {
             (status, text) if status.is_success() => {

@@ -27,7 +27,7 @@ pub(crate) async fn follow<T: Serialize, Id: Copy + Eq + Hash + Ord, State: Eq>(
     loop {
         let found = read(limit).await?;
         limit = MAX_FOLLOWED;
-        // Those that were there before, and not asked for, are not new.
+        // Older rows that weren't asked for are not new.
         let first = *first.get_or_insert_with(|| found.last().map(|one| known(one).0));
         for one in found.iter().rev() {
             let (id, state) = known(one);

@@ -34,7 +34,7 @@ pub(crate) struct UseCommand {
 }
 
 impl InWorkspace {
-    /// The id of the workspace. What was chosen is told to people.
+    /// The id of the workspace. A workspace chosen by default is printed.
     ///
     /// # Errors
     /// When none is named or chosen and there is not exactly one, or the database fails.

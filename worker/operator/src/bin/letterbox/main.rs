@@ -122,7 +122,7 @@ enum Command {
     /// Signals, one for each delivery to a webhook
     #[command(subcommand)]
     Signal(signal::SignalCommand),
-    /// Bring about what files say of workspaces, for each of them all or nothing
+    /// Apply files that describe workspaces: for each workspace all or nothing
     Apply(apply::ApplyCommand),
     /// Print the JSON Schema of definitions, policies or documents
     Schema {
@@ -190,7 +190,7 @@ async fn carry_out() -> ExitCode {
     };
     cli.settings.command = words;
     let json = cli.settings.json;
-    match run_command(&cli.settings, cli.command).await {
+    match Box::pin(run_command(&cli.settings, cli.command)).await {
         Ok(output) => {
             let code = output.print(json);
             if !json {

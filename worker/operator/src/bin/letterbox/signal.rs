@@ -52,7 +52,7 @@ pub(crate) enum SignalCommand {
     Subscription(subscription::SubscriptionCommand),
 }
 
-/// Which signals to list.
+/// A filter of signals.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Which {
     #[command(flatten)]

@@ -39,35 +39,33 @@ pub(crate) enum UserCommand {
         /// Id or e-mail address
         user: Named<UserId>,
     },
-    /// End the sessions of a user in the desk, and the links that would begin one, and forget as
-    /// whom issuers know the user
+    /// End a user's sessions and sign-in links at the desk, and unbind the user from issuers
     SignOut {
         /// Id or e-mail address
         user: Named<UserId>,
     },
-    /// Let whoever an issuer of OpenID Connect knows sign in to the desk: each user by the verified
-    /// e-mail address
+    /// Trust an OpenID Connect issuer: users sign in to the desk by their verified e-mail address
     TrustIssuer {
         /// The URL by which the issuer calls itself
         #[arg(long, value_name = "URL")]
         issuer: String,
     },
-    /// Let nobody sign in by an issuer any more; sessions that have begun go on
+    /// Stop trusting an issuer; sessions that have begun go on
     DistrustIssuer {
         #[arg(long, value_name = "URL")]
         issuer: String,
     },
     /// List the issuers that are trusted, with how many users each knows
     Issuers,
-    /// Forget as whom an issuer knows a user, who has got another account there: they sign in by a
-    /// link once, and then by the issuer in the same browser
+    /// Unbind a user from an issuer, after they got another account there: they sign in by a link
+    /// once, and then with the issuer in the same browser
     UnbindIssuer {
         /// Id or e-mail address
         user: Named<UserId>,
         #[arg(long, value_name = "URL")]
         issuer: String,
     },
-    /// Show a user, and as whom issuers know them
+    /// Show a user, with their accounts at issuers
     Show {
         /// Id or e-mail address
         user: Named<UserId>,

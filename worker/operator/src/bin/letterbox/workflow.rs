@@ -40,7 +40,8 @@ pub(crate) enum WorkflowCommand {
         /// A file with {"form": {...}, "actions": [...]}; - reads standard input
         definition: PathBuf,
     },
-    /// Give a workflow to another member, as whom it runs from then on; ends the form link
+    /// Give a workflow to another member, under whose identity it runs from then on; ends the form
+    /// link
     Transfer {
         workflow_id: Named<WorkflowId>,
         /// The new owner; a member who may run workflows
