@@ -46,7 +46,8 @@ pub(crate) async fn run(
     admin: Admin,
     stop: CancellationToken,
 ) {
-    let (readiness, mut tasks) = (Readiness::default(), Tasks::new(&stop));
+    let readiness = Readiness::default();
+    let mut tasks = Tasks::new(&stop);
     let serving = readiness.component("listener");
     let max_connections = config.settings.max_connections as usize;
     let time = config.settings.process.shutdown_timeout;
@@ -109,7 +110,9 @@ fn assemble(
     readiness: &Readiness,
     stop: &CancellationToken,
 ) -> Result<Gateway, DecoyError> {
-    let (settings, database, name) = (config.settings, config.database, config.name);
+    let settings = config.settings;
+    let database = config.database;
+    let name = config.name;
     let batchers = TaskTracker::new();
     tasks.wait("batchers", &batchers);
 

@@ -44,7 +44,8 @@ async fn consume(url: &str, queue: &str) -> Result<(), Box<dyn std::error::Error
 #[tokio::main]
 async fn main() {
     let setting = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
-    let (url, queue) = (setting("AMQP_URL"), setting("QUEUE"));
+    let url = setting("AMQP_URL");
+    let queue = setting("QUEUE");
     loop {
         if let Err(error) = consume(&url, &queue).await {
             eprintln!("connecting again: {error}");

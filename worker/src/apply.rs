@@ -120,7 +120,8 @@ impl StoredInBatches for NewRun {
 /// stored now, which are all while the database is unavailable.
 pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<EntryOutcome> {
     let mut outcomes = vec![EntryOutcome::Retry; entries.len()];
-    let (mut signals, mut runs) = (Vec::new(), Vec::new());
+    let mut signals = Vec::new();
+    let mut runs = Vec::new();
     for (entry, outcome) in entries.iter().zip(&mut outcomes) {
         let spilled = entry.spilled;
         match &entry.wish {

@@ -47,10 +47,13 @@ pub(crate) async fn run(config: Config, admin: Admin, stop: CancellationToken) {
 /// Starts the tasks in the order in which they end: stop fetching and taking, finish what was
 /// fetched and taken, then close the connections.
 fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tasks {
-    let (settings, database) = (config.settings, config.database);
-    let (worker, name) = (Uuid::now_v7(), config.name);
+    let settings = config.settings;
+    let database = config.database;
+    let worker = Uuid::now_v7();
+    let name = config.name;
     let stored_bytes = StoredBytes::default();
-    let (hand, in_hand) = (Hand::new(settings.run_concurrency), InHand::default());
+    let hand = Hand::new(settings.run_concurrency);
+    let in_hand = InHand::default();
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let to_publish = config.broker.clone().to_publish();
     let mut tasks = Tasks::new(stop);
@@ -75,7 +78,8 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
 
     // Whatever becomes of the broker: a request in flight is awaited, and its answer written. What
     // writes for the runs outlasts them; both outlast the taking of further ones.
-    let (runs, writing) = (TaskTracker::new(), TaskTracker::new());
+    let runs = TaskTracker::new();
+    let writing = TaskTracker::new();
     let turns = Turns {
         database: database.clone(),
         executor: Arc::new(Executor::new(
@@ -106,7 +110,8 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
         worker,
         name: name.clone(),
     };
-    let (target, part) = (to_publish.clone(), readiness.component("signals"));
+    let target = to_publish.clone();
+    let part = readiness.component("signals");
     tasks.spawn("signals", |stop| {
         supervise(
             target,

@@ -71,7 +71,8 @@ impl BatchBody {
         let mut bytes = BytesMut::with_capacity(size).writer();
         let mut places = Vec::with_capacity(entries.len());
         for (entry, body) in entries {
-            let (begin, length) = (bytes.get_ref().len(), body.len());
+            let begin = bytes.get_ref().len();
+            let length = body.len();
             // Writing to memory does not fail, and every entry can be represented in JSON.
             let _ = serde_json::to_writer(&mut bytes, &Line { entry, length });
             bytes.get_mut().put_u8(b'\n');

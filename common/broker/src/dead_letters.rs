@@ -187,7 +187,8 @@ impl DeadLetters {
         if self.left == Some(0) {
             return Ok(None);
         }
-        let (queue, options) = (DEAD_LETTERS_QUEUE.into(), BasicGetOptions::default());
+        let queue = DEAD_LETTERS_QUEUE.into();
+        let options = BasicGetOptions::default();
         let getting = self.channel.basic_get(queue, options);
         let Some(got) = with_timeout(ANSWER_TIMEOUT, getting).await? else {
             self.left = Some(0);
@@ -256,7 +257,8 @@ impl DeadLetters {
         let properties = republished(&letter.delivery.properties);
         let key = letter.routing_key().into();
         let publishing = async {
-            let (exchange, body) = (EXCHANGE.into(), &letter.body);
+            let exchange = EXCHANGE.into();
+            let body = &letter.body;
             let channel = &self.channel;
             let publishing = channel.basic_publish(exchange, key, mandatory, body, properties);
             publishing.await?.await

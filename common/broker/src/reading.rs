@@ -53,7 +53,8 @@ async fn read_on(
         let channel = connection.create_channel().await?;
         let options = BasicQosOptions::default();
         channel.basic_qos(PREFETCH, options).await?;
-        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let options = BasicConsumeOptions::default();
+        let arguments = FieldTable::default();
         let consuming = channel.basic_consume(queue.into(), name.into(), options, arguments);
         consuming.await
     };

@@ -282,14 +282,16 @@ impl SignalChannel {
         };
         let mut confirms = FuturesOrdered::new();
         for signal in batch {
-            let (exchange, key) = (SIGNALS_EXCHANGE.into(), signal.routing_key.as_str().into());
+            let exchange = SIGNALS_EXCHANGE.into();
+            let key = signal.routing_key.as_str().into();
             let properties = signal.properties(&self.app_id);
             let sending =
                 self.channel
                     .basic_publish(exchange, key, mandatory, &signal.body, properties);
             confirms.push_back(sending.await?);
         }
-        let (mut confirmed, mut failure) = (0, None);
+        let mut confirmed = 0;
+        let mut failure = None;
         while let Some(confirm) = confirms.next().await {
             match confirm? {
                 Confirmation::Ack(None) if failure.is_none() => confirmed += 1,

@@ -193,7 +193,9 @@ pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> 
         passive: true,
         ..Default::default()
     };
-    let (name, kind, arguments) = (EXCHANGE, ExchangeKind::Direct, FieldTable::default());
+    let name = EXCHANGE;
+    let kind = ExchangeKind::Direct;
+    let arguments = FieldTable::default();
     let finding = channel.exchange_declare(name.into(), kind, passive, arguments);
     match with_timeout(ANSWER_TIMEOUT, finding).await {
         Ok(()) => {
@@ -343,7 +345,8 @@ pub(crate) async fn bind(
     exchange: &str,
     key: &str,
 ) -> lapin::Result<()> {
-    let (options, arguments) = (QueueBindOptions::default(), FieldTable::default());
+    let options = QueueBindOptions::default();
+    let arguments = FieldTable::default();
     channel
         .queue_bind(
             queue.into(),

@@ -19,10 +19,8 @@ pub fn divide<T, P: PartialEq>(
     party: impl Fn(&T) -> P,
 ) -> Result<Vec<Vec<T>>, Vec<T>> {
     let is = |code: &SqlState| error.code.as_ref() == Some(code);
-    let (is_locked, is_late) = (
-        is(&SqlState::LOCK_NOT_AVAILABLE),
-        is(&SqlState::QUERY_CANCELED),
-    );
+    let is_locked = is(&SqlState::LOCK_NOT_AVAILABLE);
+    let is_late = is(&SqlState::QUERY_CANCELED);
     let is_refused = error.fault == Fault::Permanent || is(&SqlState::CARDINALITY_VIOLATION);
     let is_of_many = batch.windows(2).any(|two| party(&two[0]) != party(&two[1]));
     if (is_locked || is_late) && is_of_many {
@@ -58,7 +56,8 @@ mod tests {
     /// many batches were tried, which items were done, and which failed.
     fn tried(error: &DatabaseError) -> (usize, Vec<usize>, Vec<usize>) {
         let mut parts: Vec<Vec<usize>> = vec![(0..100).collect()];
-        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        let mut done = Vec::new();
+        let mut failed = Vec::new();
         let mut batches = 0;
         while let Some(part) = parts.pop() {
             batches += 1;

@@ -45,7 +45,8 @@ pub async fn tell(
     };
     let mut told: Option<Instant> = None;
     loop {
-        let (waiting, degraded) = (readiness.waiting(), readiness.degraded());
+        let waiting = readiness.waiting();
+        let degraded = readiness.degraded();
         let is_ready = waiting.is_empty();
         let reasons = waiting.iter().chain(&degraded);
         let reasons: Vec<_> = reasons
@@ -92,7 +93,8 @@ impl Call for Present {
     async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
         let statement = "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7, $8)";
         let statement = client.prepare_cached(statement).await?;
-        let (key_id, public_key) = (self.recipient.key_id(), self.recipient.to_bytes());
+        let key_id = self.recipient.key_id();
+        let public_key = self.recipient.to_bytes();
         let parameters: [&(dyn ToSql + Sync); 8] = [
             &self.id,
             &self.program,

@@ -85,7 +85,8 @@ impl FromStr for DatabaseTarget {
         }
         // Only the query is taken apart: the rest may name several hosts, which no URL does.
         let (server, query) = text.split_once('?').unwrap_or((text, ""));
-        let (mut mode, mut roots) = (None, None);
+        let mut mode = None;
+        let mut roots = None;
         let mut others = form_urlencoded::Serializer::new(String::new());
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {

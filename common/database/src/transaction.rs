@@ -91,7 +91,8 @@ impl<'c> Session<'c> {
             Poll::Ready(answer) => answer?,
             Poll::Pending => asking.await?,
         };
-        let (mut answer, mut rows) = (pin!(answer), Vec::new());
+        let mut answer = pin!(answer);
+        let mut rows = Vec::new();
         while let Some(row) = answer.try_next().await? {
             rows.push(row);
         }

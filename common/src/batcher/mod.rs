@@ -142,7 +142,8 @@ impl<W: BatchWork> Batcher<W> {
             asked: receiver,
             held_over: None,
         };
-        let (waiting, work) = (Arc::new(Mutex::new(waiting)), Arc::new(work));
+        let waiting = Arc::new(Mutex::new(waiting));
+        let work = Arc::new(work);
         for _ in 0..limits.max_in_flight {
             let working = work_in_batches(name, limits, waiting.clone(), work.clone());
             tasks.spawn(vital(name, working));
@@ -206,7 +207,8 @@ impl<W: BatchWork> Queued<W> {
         limits: BatchLimits,
         work: &W,
     ) -> Option<Vec<Asked<W::Item, W::Answer>>> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut batch = Vec::new();
+        let mut bytes = 0;
         while batch.len() < limits.max_batch {
             let next = match self.held_over.take() {
                 Some(asked) => asked,

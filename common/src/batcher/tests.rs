@@ -45,11 +45,9 @@ struct Bench {
 }
 
 fn bench(limits: BatchLimits) -> Bench {
-    let (gate, batches, tasks) = (
-        Arc::new(Semaphore::new(0)),
-        Arc::default(),
-        TaskTracker::new(),
-    );
+    let gate = Arc::new(Semaphore::new(0));
+    let batches = Arc::default();
+    let tasks = TaskTracker::new();
     let work = LookUps(Doubling {
         gate: gate.clone(),
         batches: Arc::clone(&batches),
@@ -231,7 +229,8 @@ impl BatchWork for Idling {
 
 #[tokio::test]
 async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
-    let (gate, idle) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let gate = Arc::new(Semaphore::new(0));
+    let idle = Arc::new(AtomicUsize::new(0));
     let work = Idling {
         gate: gate.clone(),
         idle: idle.clone(),

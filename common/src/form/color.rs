@@ -28,7 +28,8 @@ impl Color {
     /// The contrast ratio: from 1 (none) to 21.
     #[must_use]
     pub fn contrast(self, other: Self) -> f64 {
-        let (one, two) = (self.luminance(), other.luminance());
+        let one = self.luminance();
+        let two = other.luminance();
         (one.max(two) + 0.05) / (one.min(two) + 0.05)
     }
 

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn what_was_submitted_is_found_by_what_a_person_writes() {
-        let (one, other) = (WorkspaceId::generate(), WorkspaceId::generate());
+        let one = WorkspaceId::generate();
+        let other = WorkspaceId::generate();
         let payload = r#"{"email": "ada@example.com", "seats": 7.0, "news": true, "note": "7"}"#;
         let ids = lookup_ids(one, payload);
         assert_eq!(ids.len(), 4);

@@ -146,10 +146,8 @@ mod tests {
     #[test]
     fn a_process_is_ready_when_every_component_is() {
         let readiness = Readiness::default();
-        let (database, broker) = (
-            readiness.component("database"),
-            readiness.component("broker"),
-        );
+        let database = readiness.component("database");
+        let broker = readiness.component("broker");
         assert_eq!(readiness.waiting().len(), 2);
         database.ready();
         broker.ready();

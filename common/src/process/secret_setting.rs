@@ -47,7 +47,8 @@ impl SecretSetting {
     /// # Errors
     /// When both variables are set, or the file can't be read.
     pub fn read(&self) -> Result<Option<SecretText>, SettingError> {
-        let (value, file) = (variable(self.name), variable(&self.file_name()));
+        let value = variable(self.name);
+        let file = variable(&self.file_name());
         let text = match (value, file) {
             (None, None) => return Ok(None),
             (Some(value), None) => value

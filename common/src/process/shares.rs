@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn each_party_has_its_share_and_leaves_nothing_behind() {
         let shares = Shares::of(2);
-        let (first, second) = (shares.take("one").unwrap(), shares.take("one").unwrap());
+        let first = shares.take("one").unwrap();
+        let second = shares.take("one").unwrap();
         assert!(shares.take("one").is_none());
         let other = shares.take("other").unwrap();
         drop(first);

@@ -10,10 +10,8 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// When the operating system refuses the signal handlers.
 pub fn on_signal() -> std::io::Result<CancellationToken> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     tokio::spawn(async move {

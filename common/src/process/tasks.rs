@@ -79,7 +79,8 @@ mod tests {
 
     #[tokio::test]
     async fn each_stage_ends_before_the_next_is_told_to_stop() {
-        let (stop, ended) = (CancellationToken::new(), Arc::new(Mutex::new(Vec::new())));
+        let stop = CancellationToken::new();
+        let ended = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Tasks::new(&stop);
         let task = |name, milliseconds| {
             let ended = ended.clone();
@@ -101,7 +102,8 @@ mod tests {
     /// What comes after a task that takes too long is told to stop all the same.
     #[tokio::test]
     async fn a_slow_task_is_told_and_keeps_none_from_stopping() {
-        let (stop, told) = (CancellationToken::new(), CancellationToken::new());
+        let stop = CancellationToken::new();
+        let told = CancellationToken::new();
         let mut tasks = Tasks::new(&stop);
         tasks.spawn("slow", |_| std::future::pending());
         tasks.next_stage();

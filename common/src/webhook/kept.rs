@@ -156,7 +156,8 @@ impl KeptNames {
     /// ASCII, and there is room.
     #[must_use]
     pub fn keep(&self, headers: &Headers) -> KeptHeaders {
-        let (mut kept, mut room) = (KeptHeaders::default(), MAX_BYTES);
+        let mut kept = KeptHeaders::default();
+        let mut room = MAX_BYTES;
         for (name, is_signed) in &self.0 {
             let mut values = headers.get_all(name).iter();
             let (Some(value), None) = (values.next(), values.next()) else {

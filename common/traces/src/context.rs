@@ -16,7 +16,8 @@ pub const TRACEPARENT: &str = "traceparent";
 /// Generates the context of a trace that is not sampled.
 #[must_use]
 pub fn begin_unsampled() -> String {
-    let (trace, span) = (fastrand::u128(1..), fastrand::u64(1..));
+    let trace = fastrand::u128(1..);
+    let span = fastrand::u64(1..);
     format!("00-{trace:032x}-{span:016x}-00")
 }
 
@@ -35,7 +36,8 @@ pub(crate) fn parse(text: &str) -> Option<SpanContext> {
 }
 
 pub(crate) fn format(context: &SpanContext) -> String {
-    let (trace, span) = (context.trace_id(), context.span_id());
+    let trace = context.trace_id();
+    let span = context.span_id();
     format!("00-{trace}-{span}-{:02x}", context.trace_flags().to_u8())
 }
 

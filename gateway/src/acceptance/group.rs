@@ -57,7 +57,8 @@ impl<I: IntakeItem> Group<I> {
     pub(super) fn gather(batch: Vec<Asked<I, Outcome>>, work_queues: u16) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         // The group that is being filled, by queue, and the place of each key.
-        let (mut open, mut places) = (HashMap::new(), HashMap::new());
+        let mut open = HashMap::new();
+        let mut places = HashMap::new();
         for (item, answer) in batch.into_iter().map(Asked::split) {
             let key = item.key();
             let place = match places.entry(key) {
@@ -83,7 +84,8 @@ impl<I: IntakeItem> Group<I> {
 
     /// Sorts items with their queues into new groups.
     pub(super) fn regroup(items: Vec<(u16, WaitingItem<I>)>) -> Vec<Self> {
-        let (mut groups, mut open) = (Vec::new(), HashMap::new());
+        let mut groups = Vec::new();
+        let mut open = HashMap::new();
         for (queue, waiting) in items {
             Self::put(&mut groups, &mut open, queue, waiting);
         }
@@ -148,7 +150,8 @@ impl<I: IntakeItem> Group<I> {
 
     /// Answers the callers whose keys are not held here; the held items become a message.
     pub(super) fn claimed(self, answers: &Answers<I::Door>) -> HeldGroup {
-        let (mut entries, mut held) = (Vec::new(), HeldAnswers::default());
+        let mut entries = Vec::new();
+        let mut held = HeldAnswers::default();
         for waiting in self.items {
             match answers.get(&waiting.key) {
                 Some(Ok(id)) => {

@@ -62,7 +62,8 @@ impl<I: IntakeItem> BatchWork for Lane<I> {
 
     async fn run(&self, batch: Vec<Asked<I, Outcome>>) {
         let groups = Group::gather(batch, self.parts.work_queues.count());
-        let (mut open, mut closed) = (Vec::new(), Vec::new());
+        let mut open = Vec::new();
+        let mut closed = Vec::new();
         for group in groups {
             let key = I::Entry::QUEUES.routing_key(group.queue);
             if self.parts.outlet.may_take(&key) {
@@ -98,7 +99,8 @@ impl<I: IntakeItem> Lane<I> {
     /// Claims, publishes and answers. A batch whose claim fails is divided, so that a row that
     /// somebody keeps locked is that tenant's trouble alone.
     async fn accept(&self, groups: Vec<Group<I>>) {
-        let (began, mut parts) = (Instant::now(), vec![groups]);
+        let began = Instant::now();
+        let mut parts = vec![groups];
         while let Some(groups) = parts.pop().filter(|groups| !groups.is_empty()) {
             let error = match self.claim(&groups).await {
                 Ok(claimed) => {

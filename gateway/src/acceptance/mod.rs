@@ -56,7 +56,8 @@ impl<I: IntakeItem> Acceptance<I> {
     /// Puts an item into the next batch and waits for its outcome. Dropping this future before the
     /// batch is taken withdraws the item; later it changes nothing.
     pub(crate) fn accept(&self, item: I) -> impl Future<Output = Outcome> + use<I> {
-        let (answer, outcomes) = (self.lanes.ask(item), self.outcomes.clone());
+        let answer = self.lanes.ask(item);
+        let outcomes = self.outcomes.clone();
         async move {
             let outcome = answer.await.unwrap_or(Outcome::Unavailable);
             outcomes[outcome as usize].increment(1);

@@ -25,7 +25,8 @@ pub(super) struct Exhausted {
 
 impl Default for Exhausted {
     fn default() -> Self {
-        let (until, refused) = (Cache::builder(), Cache::builder());
+        let until = Cache::builder();
+        let refused = Cache::builder();
         Self {
             until: until.max_capacity(MAX_CACHED).time_to_live(WINDOW).build(),
             refused: refused

@@ -33,7 +33,8 @@ impl LiveForm {
     /// Parses the definition, for the validation of payloads.
     pub(crate) fn parse(&self) -> Result<Form, InvalidDefinition> {
         serde_json::from_str(&self.definition).map_err(|error| {
-            let (workflow_id, release_id) = (self.release.workflow, self.release.release);
+            let workflow_id = self.release.workflow;
+            let release_id = self.release.release;
             tracing::error!(%workflow_id, %release_id, %error, "a release's form can't be parsed");
             InvalidDefinition
         })

@@ -49,7 +49,8 @@ impl LookUp for FullWebhooks {
         let workspaces: Vec<WorkspaceId> = items.iter().map(|one| one.workspace).collect();
         let webhooks: Vec<WebhookId> = items.iter().map(|one| one.webhook).collect();
         let most = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let (webhook, workspace) = (most(self.most.webhook), most(self.most.workspace));
+        let webhook = most(self.most.webhook);
+        let workspace = most(self.most.workspace);
         let full = find_full_webhooks(&self.database, &workspaces, &webhooks, webhook, workspace);
         Ok(full.await?.into_iter().map(|(is_full,)| is_full).collect())
     }

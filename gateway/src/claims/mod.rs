@@ -114,7 +114,8 @@ impl Claims {
             return Ok(Answers::new());
         }
         let found = self.find_claims(wanted.iter().map(|one| &one.key)).await?;
-        let (mut answers, mut free) = (Answers::new(), HashMap::new());
+        let mut answers = Answers::new();
+        let mut free = HashMap::new();
         for one in wanted {
             // Nothing is returned for a key whose door is gone.
             let found = found.get(&one.key).copied().unwrap_or(Found::Gone);

@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn one_webhook_has_its_share_only() {
-        let (flooded, mut kept) = (WebhookAddress::generate(), Kept::default());
+        let flooded = WebhookAddress::generate();
+        let mut kept = Kept::default();
         (0..1_000).for_each(|_| kept.add(refused(flooded), true));
         assert_eq!(kept.into_refused().len(), MAX_EACH);
     }

@@ -49,7 +49,8 @@ struct Shared {
 impl Faults {
     /// Starts the writer as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
-        let (shared, ended) = (Arc::<Shared>::default(), CancellationToken::new());
+        let shared = Arc::<Shared>::default();
+        let ended = CancellationToken::new();
         let writing = write(database, shared.clone());
         let until = ended.clone();
         tasks.spawn(vital("faults", async move {

@@ -74,7 +74,8 @@ pub(super) async fn serve(
 ) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let (mut stream, mut unread) = (Box::pin(stream), Bytes::new());
+    let mut stream = Box::pin(stream);
+    let mut unread = Bytes::new();
     loop {
         if unread.is_empty() {
             match first_bytes(stream.get_ref(), &stop, &wanted).await {
@@ -132,7 +133,8 @@ async fn serve_until_quiet(
 ) -> Option<(Stream, Bytes)> {
     let activity = Arc::new(Activity::default());
     let service = service_fn(|request| {
-        let (gateway, activity) = (gateway.clone(), activity.clone());
+        let gateway = gateway.clone();
+        let activity = activity.clone();
         // Boxed, because a request in progress is large, and idle connections need no room for it.
         Box::pin(async move {
             let answering = respond(&gateway, peer, request, &activity, stop);
@@ -246,7 +248,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_proxy_closes_idle_connections_before_the_gateway_does() {
         let (mut peer, stream) = connected().await;
-        let (stop, wanted) = (CancellationToken::new(), Notify::new());
+        let stop = CancellationToken::new();
+        let wanted = Notify::new();
         let asking = async {
             tokio::time::sleep(Duration::from_secs(3_600)).await;
             peer.write_all(b"GET / HTTP/1.1").await.unwrap();
@@ -265,7 +268,8 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_has_come_is_answered_whoever_wants_the_place() {
         let (mut peer, stream) = connected().await;
-        let (stop, wanted) = (CancellationToken::new(), Notify::new());
+        let stop = CancellationToken::new();
+        let wanted = Notify::new();
         wanted.notify_one();
         peer.write_all(b"GET / HTTP/1.1").await.unwrap();
         assert!(first_bytes(&stream, &stop, &wanted).await.is_some());

@@ -125,11 +125,10 @@ impl Listener {
     }
 
     fn serve(&self, (stream, peer, place): Accepted, connections: &Connections) {
-        let (gateway, stop) = (self.gateway.clone(), connections.stop.clone());
-        let (serving, cut) = (
-            connection::serve(stream, peer, gateway, stop, self.places.wanted()),
-            connections.cut.clone(),
-        );
+        let gateway = self.gateway.clone();
+        let stop = connections.stop.clone();
+        let serving = connection::serve(stream, peer, gateway, stop, self.places.wanted());
+        let cut = connections.cut.clone();
         connections.tasks.spawn(async move {
             cut.run_until_cancelled(serving).await;
             drop(place);

@@ -142,13 +142,15 @@ pub(super) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = stream.shutdown().await;
     // Closing with unread bytes would reset the connection, and the reset could overtake the
     // answer.
-    let (mut rest, mut nowhere) = ((&mut stream).take(MAX_UNREAD), tokio::io::sink());
+    let mut rest = (&mut stream).take(MAX_UNREAD);
+    let mut nowhere = tokio::io::sink();
     let reading = tokio::io::copy(&mut rest, &mut nowhere);
     let _ = tokio::time::timeout(UNREAD_DEADLINE, reading).await;
 }
 
 fn render(refusal: &Refusal) -> Bytes {
-    let (status, body) = (refusal.status(), refusal.body());
+    let status = refusal.status();
+    let body = refusal.body();
     let mut headers = HeaderMap::new();
     response::add_common_headers(&mut headers, request_id::random());
     let mut bytes = format!(

@@ -75,7 +75,8 @@ impl Outlet {
         if !self.may_ask(routing_key) {
             return Err(PublishError::Unavailable);
         }
-        let (key, id) = (routing_key.clone(), batch.to_string());
+        let key = routing_key.clone();
+        let id = batch.to_string();
         let message = body.clone().into_message(key, id, &self.app_id);
         let published = self.publisher.publish(message).await;
         self.note(routing_key, published);

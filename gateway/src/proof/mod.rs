@@ -86,10 +86,8 @@ impl Proofs {
 
     /// Creates a challenge for a form that is read now.
     pub(crate) fn challenge(&self, token: TokenHash, least_seconds: i16) -> Challenge {
-        let (seconds, bits) = (
-            Timestamp::now().as_second(),
-            self.bits + self.pressures.bits(token),
-        );
+        let seconds = Timestamp::now().as_second();
+        let bits = self.bits + self.pressures.bits(token);
         let said = format!("{seconds}.{bits}.{least_seconds}");
         let parts = [&token.as_bytes()[..], said.as_bytes()];
         let mac = self.keys.sign(PURPOSE, &parts);
@@ -133,7 +131,9 @@ impl Proofs {
             .split('.')
             .map(|number| number.parse::<u64>().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        let (made, bits, least_seconds) = (next(), next(), next());
+        let made = next();
+        let bits = next();
+        let least_seconds = next();
         let now = Timestamp::now().as_second().unsigned_abs();
         let passed = now.saturating_sub(made);
         if passed > LONGEST {

@@ -98,7 +98,8 @@ impl KeysByAddress {
         database: Database,
         keys: KeyRing,
     ) -> Result<(Self, Arc<Verifier>), DecoyError> {
-        let (secret, address) = (generate_secret()?, WebhookAddress::generate());
+        let secret = generate_secret()?;
+        let address = WebhookAddress::generate();
         let sealed = keys.seal(place(address), secret.expose())?;
         let verifier = Verifier::new(Checks::decoy(), (address.webhook, 0), &secret);
         let verifier = Arc::new(verifier.map_err(DecoyError::Key)?);

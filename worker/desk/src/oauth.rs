@@ -48,7 +48,8 @@ pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, Pa
         .add_scopes(scopes.map(|scope| Scope::new(scope.to_owned())))
         .set_pkce_challenge(challenge)
         .url();
-    let (account, handed_in) = (grant.account_id.to_string(), grant.handed_in.to_string());
+    let account = grant.account_id.to_string();
+    let handed_in = grant.handed_in.to_string();
     let kept = [state.secret(), verifier.secret(), &account, &handed_in];
     Ok(Some(Begun {
         to: to.into(),
@@ -68,7 +69,10 @@ pub(crate) struct Kept<'k> {
 pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Kept<'k>> {
     let mut kept = kept?.split('.');
     let mut next = || kept.next();
-    let (begun, verifier, account, handed_in) = (next()?, next()?, next()?, next()?);
+    let begun = next()?;
+    let verifier = next()?;
+    let account = next()?;
+    let handed_in = next()?;
     let is_same = begun.as_bytes().ct_eq(state?.as_bytes());
     let kept = Kept {
         account: account.parse().ok()?,

@@ -18,7 +18,8 @@ pub async fn main() -> ExitCode {
 async fn start(settings: DeskSettings) -> Result<(), Box<dyn std::error::Error>> {
     logging::start(&settings.process)?;
     let desk = settings.desk()?;
-    let (public, process) = (bind("public", settings.listen)?, settings.process);
+    let public = bind("public", settings.listen)?;
+    let process = settings.process;
     let admin = Admin::open(PROGRAM, all_metrics(), &process)?;
     let stop = shutdown::on_signal()?;
     run(desk, process.shutdown_timeout, public, admin, stop).await;

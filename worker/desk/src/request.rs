@@ -53,7 +53,8 @@ impl Values {
                      send it again."
                 )));
             }
-            let (most, given) = (most_characters(name), value.chars().count());
+            let most = most_characters(name);
+            let given = value.chars().count();
             if is_form && given > most {
                 return Err(Trouble::Unfit(format!(
                     "The field {name:?} has {given} characters, and takes {most}: shorten it, and \

@@ -71,7 +71,8 @@ async fn inside(
     body: Incoming,
 ) -> Result<Response, Trouble> {
     let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
-    let (address, nothing) = (asked.address.clone(), Orderer::default());
+    let address = asked.address.clone();
+    let nothing = Orderer::default();
     // The session isn't looked up yet.
     let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
     let person = Operator::in_session(&desk.database, &session, address, nothing).await?;

@@ -36,8 +36,10 @@ pub(crate) async fn run(
     admin: Admin,
     stop: CancellationToken,
 ) {
-    let (readiness, mut tasks) = (Readiness::default(), Tasks::new(&stop));
-    let (serving, connections) = (readiness.component("listener"), TaskTracker::new());
+    let readiness = Readiness::default();
+    let mut tasks = Tasks::new(&stop);
+    let serving = readiness.component("listener");
+    let connections = TaskTracker::new();
     tasks.wait("connections", &connections);
     observe(&mut tasks, &stop, &desk.database, &readiness, admin);
     let desk = Arc::new(desk);
@@ -56,7 +58,8 @@ async fn accept(
     connections: &TaskTracker,
     stop: &CancellationToken,
 ) {
-    let (places, peers) = (Places::of(MAX_CONNECTIONS), Shares::of(SHARE));
+    let places = Places::of(MAX_CONNECTIONS);
+    let peers = Shares::of(SHARE);
     loop {
         let (stream, peer) = process::accept(public).await;
         let peer = peer.ip();
@@ -69,7 +72,9 @@ async fn accept(
         let Some(place) = places.take().await else {
             return;
         };
-        let (place, desk, stop) = (Arc::new(place), desk.clone(), stop.clone());
+        let place = Arc::new(place);
+        let desk = desk.clone();
+        let stop = stop.clone();
         connections.spawn(async move {
             let serving = serve(stream, peer, desk, place.clone(), stop);
             tokio::select! {
@@ -90,7 +95,8 @@ async fn serve(
 ) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        let (desk, place) = (desk.clone(), place.clone());
+        let desk = desk.clone();
+        let place = place.clone();
         async move { Ok::<_, Infallible>(answer(&desk, peer, &place, request).await) }
     });
     let connection = http1::Builder::new()

@@ -59,7 +59,8 @@ impl Cookie {
             Self::Session => "",
             _ => "; Max-Age=600",
         };
-        let (name, secure) = (self.name(is_https), if is_https { "; Secure" } else { "" });
+        let name = self.name(is_https);
+        let secure = if is_https { "; Secure" } else { "" };
         let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}");
         let mut cookie = HeaderValue::try_from(cookie).ok()?;
         cookie.set_sensitive(true);

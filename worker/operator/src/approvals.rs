@@ -220,7 +220,8 @@ impl Operator {
         each: u32,
     ) -> Result<Vec<WaitingApproval>, OperatorError> {
         self.need_workspace(workspace).await?;
-        let (each, looked_at) = (i64::from(each), MOST_COUNTED + 1);
+        let each = i64::from(each);
+        let looked_at = MOST_COUNTED + 1;
         let mut waiting = waiting_approvals(self, workspace, each, looked_at).await?;
         for one in &mut waiting {
             one.is_counted = one.waiting <= MOST_COUNTED;

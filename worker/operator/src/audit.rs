@@ -80,7 +80,8 @@ impl Operator {
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, OperatorError> {
-        let (workspace, subject) = (filter.workspace, filter.subject.as_deref());
+        let workspace = filter.workspace;
+        let subject = filter.subject.as_deref();
         audit(
             self,
             workspace,

@@ -50,7 +50,8 @@ impl DeadLetterFilter {
         id: &str,
         letters: &mut DeadLetters,
     ) -> Result<Vec<DeadLetter>, OperatorError> {
-        let (mut taken, mut ids) = (Vec::new(), BTreeSet::new());
+        let mut taken = Vec::new();
+        let mut ids = BTreeSet::new();
         while let Some(letter) = letters.next().await? {
             if self.lets_through(&letter) {
                 ids.extend(meant(&letter, id));
@@ -216,7 +217,8 @@ impl Operator {
         filter: &DeadLetterFilter,
         limit: usize,
     ) -> Result<Vec<DeadLetterRow>, OperatorError> {
-        let (mut letters, mut rows) = (DeadLetters::open(broker, PROGRAM).await?, Vec::new());
+        let mut letters = DeadLetters::open(broker, PROGRAM).await?;
+        let mut rows = Vec::new();
         while rows.len() < limit
             && let Some(letter) = letters.next().await?
         {
@@ -350,7 +352,8 @@ async fn redrive_named(
     id: &str,
     judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>, OperatorError>,
 ) -> Result<Redriven, OperatorError> {
-    let (mut redriven, mut why_left) = (0, None);
+    let mut redriven = 0;
+    let mut why_left = None;
     for letter in filter.take_named(id, &mut letters).await? {
         match judge(&letter).await? {
             Err(why) => why_left = Some(why),

@@ -148,7 +148,8 @@ impl Work for Deploy<'_> {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        let (workspace, workflow) = (self.workspace, self.workflow);
+        let workspace = self.workspace;
+        let workflow = self.workflow;
         // Before the workflow: the order of locks in migrations/README.md.
         if self.planned.is_some() {
             lock_owner(transaction, workspace, workflow).await?;

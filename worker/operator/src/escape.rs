@@ -91,7 +91,8 @@ pub fn json(text: &str) -> String {
 
 fn escape(text: &str, write: impl Fn(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
-    let (mut before, mut letters) = (None, text.chars().peekable());
+    let mut before = None;
+    let mut letters = text.chars().peekable();
     while let Some(c) = letters.next() {
         if is_plain(c) || belongs(before, c, letters.peek().copied()) {
             out.push(c);

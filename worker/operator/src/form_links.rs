@@ -141,7 +141,8 @@ impl Work for PlannedLink {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<NewFormLink>, DatabaseError> {
-        let (plain, wanting_proof) = (self.plain.hash(), self.wanting_proof.hash());
+        let plain = self.plain.hash();
+        let wanting_proof = self.wanting_proof.hash();
         let created = create_form_link(
             transaction,
             self.workspace,

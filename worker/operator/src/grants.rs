@@ -249,8 +249,9 @@ impl Operator {
         secret: Option<&[u8]>,
         code: Option<&[u8]>,
     ) -> Result<AccountRow, OperatorError> {
-        let (workspace, account, handed_in) =
-            (grant.workspace_id, grant.account_id, grant.handed_in);
+        let workspace = grant.workspace_id;
+        let account = grant.account_id;
+        let handed_in = grant.handed_in;
         let (is_taken,) = hand_in(self, workspace, account, handed_in, secret, code).await?;
         if !is_taken {
             return Err(Reason::NotFound("connected account").into());

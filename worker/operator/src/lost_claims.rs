@@ -47,7 +47,8 @@ impl Operator {
         body: &[u8],
     ) -> Result<bool, OperatorError> {
         let (high, low) = delivery.key_hash(body).halves();
-        let (workspace, id) = (delivery.workspace, delivery.delivery);
+        let workspace = delivery.workspace;
+        let id = delivery.delivery;
         Ok(claim_lost_delivery(self, workspace, high, low, id).await?.0)
     }
 
@@ -56,7 +57,8 @@ impl Operator {
         let stand_in =
             || KeyHash::of_content(submission.workflow.as_bytes(), submission.run.as_bytes());
         let (high, low) = submission.key.unwrap_or_else(stand_in).halves();
-        let (workspace, run) = (submission.workspace, submission.run);
+        let workspace = submission.workspace;
+        let run = submission.run;
         let claiming = claim_lost_submission(self, workspace, high, low, run, submission.release);
         Ok(claiming.await?.0)
     }

@@ -49,7 +49,8 @@ impl Operator {
         by_email: Option<bool>,
         account: Option<Nullable<AccountId>>,
     ) -> Result<Notices, OperatorError> {
-        let (sets, through) = (account.is_some(), account.flatten());
+        let sets = account.is_some();
+        let through = account.flatten();
         let set = set_notices(self, workspace, by_email, sets, through).await?;
         let notices = self.notices(workspace).await?;
         match set {

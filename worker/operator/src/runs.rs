@@ -267,7 +267,8 @@ impl Operator {
     ) -> Result<Vec<FormAnswer>, OperatorError> {
         let above_id = since.map(since_id).into_iter().chain(after).max();
         let below_id = until.map(before_id);
-        let (workspace, workflow) = (workflow.workspace_id, workflow.workflow_id);
+        let workspace = workflow.workspace_id;
+        let workflow = workflow.workflow_id;
         let limit = limit.into();
         answers_of_form(
             self, workspace, workflow, since, until, above_id, below_id, limit,

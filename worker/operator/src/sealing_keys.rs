@@ -176,7 +176,8 @@ impl Operator {
     ) -> Result<Vec<String>, OperatorError> {
         let mut closed = Vec::new();
         for column in SealedColumn::ALL {
-            let (keys, mut after) = (keys.of(column), None);
+            let keys = keys.of(column);
+            let mut after = None;
             loop {
                 let page = self.sealed_values(column, after).await?;
                 let Some(last) = page.last() else { break };
@@ -184,7 +185,8 @@ impl Operator {
                 for row in &page {
                     let value: &[u8] = row.try_get("value")?;
                     if let Err(error) = keys.open(place_of(column, row)?, value) {
-                        let (table, name) = (column.table(), column.name());
+                        let table = column.table();
+                        let name = column.name();
                         let id: Uuid = row.try_get("id")?;
                         closed.push(format!("{table}.{name} of {id}: {error}"));
                     }

@@ -231,7 +231,8 @@ impl Operator {
         browser: Browser,
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
-        let (hash, former) = (session.hash(), browser.former());
+        let hash = session.hash();
+        let former = browser.former();
         let (user,) = begin_session_by(
             &signing_in(desk, &browser),
             &vouched.issuer,
@@ -269,7 +270,8 @@ impl Operator {
         browser: Browser,
     ) -> Result<Option<Token>, OperatorError> {
         let session = Token::generate()?;
-        let (former, asked_with) = (browser.former(), browser.asked_with());
+        let former = browser.former();
+        let asked_with = browser.asked_with();
         let (user,) = begin_session(
             &signing_in(desk, &browser),
             &link.hash(),

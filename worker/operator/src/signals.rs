@@ -209,7 +209,8 @@ impl Operator {
         cursor: SignalCursor,
         limit: u32,
     ) -> Result<Vec<(SignalCursor, SignalDetail)>, OperatorError> {
-        let (position, signal) = (cursor.position, cursor.signal_id);
+        let position = cursor.position;
+        let signal = cursor.signal_id;
         let next = signals_after(self, workspace, position, signal, limit.into()).await?;
         Ok(next
             .into_iter()

@@ -124,7 +124,8 @@ impl WebhookSettings {
 
     /// Checks all of them. Gives the secret: that which the tool has given, or a new one.
     pub(crate) fn check(&self, given: Option<Secret>) -> Result<Secret, OperatorError> {
-        let (scheme, text) = (self.scheme(), self.rules_text());
+        let scheme = self.scheme();
+        let text = self.rules_text();
         let rules = rules_of(scheme, text.as_deref())?;
         let networks = self.allow_from.as_ref().and_then(Option::as_ref);
         if let Some(networks) = networks {

@@ -269,7 +269,8 @@ impl Operator {
         let rules = rules_of(found.scheme, found.rules.as_deref())?;
         let secret = usable_secret(&rules, secret)?;
         let (new, sealed) = NewWebhook::seal(keys, found.workspace, secret)?;
-        let (workspace, successor) = (found.workspace, new.address.webhook);
+        let workspace = found.workspace;
+        let successor = new.address.webhook;
         let seconds = overlap.as_secs_f64();
         let made = replace_webhook(self, workspace, former, successor, &sealed, seconds).await?;
         // Another operator may have been faster since it was looked up.

@@ -10,7 +10,8 @@ use crate::RunAction;
 #[must_use]
 pub fn request(request: Option<&Value>) -> Option<String> {
     let request = request?;
-    let (method, url) = (request["method"].as_str()?, request["url"].as_str()?);
+    let method = request["method"].as_str()?;
+    let url = request["url"].as_str()?;
     Some(format!("{method} {url}"))
 }
 

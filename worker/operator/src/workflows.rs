@@ -190,7 +190,9 @@ impl Operator {
         workflow: WorkflowId,
         to: Move,
     ) -> Result<WorkflowRow, OperatorError> {
-        let (from, to, workspace) = (to.from(), to.to(), self.home(workflow).await?);
+        let from = to.from();
+        let to = to.to();
+        let workspace = self.home(workflow).await?;
         if let Some(moved) = move_workflow(self, workspace, workflow, from, to).await? {
             return Ok(moved);
         }

@@ -163,7 +163,8 @@ impl Operator {
         run_allowance: Option<u32>,
     ) -> Result<Workspace, OperatorError> {
         check_workspace(name)?;
-        let (id, allowance) = (WorkspaceId::generate(), stored_allowance(run_allowance)?);
+        let id = WorkspaceId::generate();
+        let allowance = stored_allowance(run_allowance)?;
         create_workspace(self, id, name, allowance).await
     }
 

@@ -67,14 +67,13 @@ mod tests {
 
     #[test]
     fn the_oldest_of_what_is_in_hand_counts_until_it_is_let_go() {
-        let (in_hand, second) = (InHand::default(), jiff::SignedDuration::from_secs(1));
+        let in_hand = InHand::default();
+        let second = jiff::SignedDuration::from_secs(1);
         let first = Timestamp::UNIX_EPOCH;
         let later = first + second;
         assert!(in_hand.hold("a", None).is_none());
-        let (young, old) = (
-            in_hand.hold("a", Some(later)),
-            in_hand.hold("a", Some(first)),
-        );
+        let young = in_hand.hold("a", Some(later));
+        let old = in_hand.hold("a", Some(first));
         let other = in_hand.hold("b", Some(later));
         let oldest = |a, b| vec![("a".to_owned(), a), ("b".to_owned(), b)];
         assert_eq!(in_hand.oldest(), oldest(Some(first), Some(later)));

@@ -64,7 +64,8 @@ impl Consumer {
     ) -> impl Future<Output = ()> + Send {
         // At once: until then nothing says that the process is not ready.
         let mut new = components(&readiness, work_queues(1));
-        let (mut known, mut pause) = (1, Duration::ZERO);
+        let mut known = 1;
+        let mut pause = Duration::ZERO;
         async move {
             let locked = LockedWorkspaces::default();
             let set_aside = Notify::new();
@@ -164,7 +165,8 @@ impl Session for QueueSession<'_> {
             return Ok(());
         }
         self.declare(connection).await?;
-        let (name, of) = (self.queue.name.clone(), self.consumer);
+        let name = self.queue.name.clone();
+        let of = self.consumer;
         let reader = QueueReader::open(connection, name, of.prefetch, of.max_batch, &of.name);
         let reader = reader.await?;
         component.ready();

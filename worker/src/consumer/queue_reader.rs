@@ -36,7 +36,8 @@ impl QueueReader {
             channel
                 .basic_qos(prefetch, BasicQosOptions::default())
                 .await?;
-            let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+            let options = BasicConsumeOptions::default();
+            let arguments = FieldTable::default();
             let consumer = channel
                 .basic_consume(queue.as_str().into(), name.into(), options, arguments)
                 .await?;

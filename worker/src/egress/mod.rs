@@ -205,11 +205,10 @@ impl Way {
 
 /// Reads an answer up to the limit. A truncated body is not an error: the status has arrived.
 async fn receive(mut response: reqwest::Response) -> HttpResponse {
-    let (status, retry_after) = (
-        response.status().as_u16(),
-        retry_after(response.headers(), SystemTime::now()),
-    );
-    let (mut body, mut is_complete) = (Vec::new(), true);
+    let status = response.status().as_u16();
+    let retry_after = retry_after(response.headers(), SystemTime::now());
+    let mut body = Vec::new();
+    let mut is_complete = true;
     while body.len() < MAX_BODY_BYTES {
         match response.chunk().await {
             Ok(Some(chunk)) => {

@@ -86,7 +86,8 @@ impl Executor {
     /// Counts bytes that a run stores, in a row or with one.
     pub(super) fn count(&self, run: &RunInProgress<'_>, bytes: usize) {
         run.count(bytes);
-        let (workspace, bytes) = (run.turn.workspace, bytes as u64 + ROW_BYTES);
+        let workspace = run.turn.workspace;
+        let bytes = bytes as u64 + ROW_BYTES;
         self.stored_bytes.add(workspace, None, bytes);
     }
 

@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn every_decision_with_every_answer() {
         use ApprovalStatus::{Approved, Denied, Expired, Lapsed, Pending, Withdrawn};
-        let (limit, left) = (Duration::from_secs(60), Duration::from_secs(5));
+        let limit = Duration::from_secs(60);
+        let left = Duration::from_secs(5);
         let by_policy = Permission::Denied("denied by the policy");
         let by_member = Permission::Denied("denied by a member");
         let late = Permission::Denied("not approved in time");

@@ -77,7 +77,8 @@ impl Sending<'_> {
 
     /// Says in the log that an account could not be used, once a minute for each.
     fn tell_of_trouble(&self, error: &str, pause: Duration) {
-        let (workspace, account) = (self.run.turn.workspace, self.outgoing.account());
+        let workspace = self.run.turn.workspace;
+        let account = self.outgoing.account();
         let key = (workspace, account.to_owned());
         if self.executor.told.get(&key).is_none() {
             self.executor.told.insert(key, ());

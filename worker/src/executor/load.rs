@@ -27,7 +27,8 @@ impl Executor {
             Some(loaded) => loaded,
             None => self.load_again(taken).await?,
         };
-        let (workflow, release) = (facts.workflow, facts.release);
+        let workflow = facts.workflow;
+        let release = facts.release;
         let release = || self.parsed.release(turn.workspace, workflow, release);
         let release = self.persist(release).await??;
         let input = String::from_utf8_lossy(&facts.input);

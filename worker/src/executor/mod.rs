@@ -250,7 +250,8 @@ impl Executor {
         next: &Next<'_>,
     ) -> Result<Outcome, Hindrance> {
         let values = self.values(run, &next.action.references).await?;
-        let (condition, context) = (condition.clone(), values.context.clone());
+        let condition = condition.clone();
+        let context = values.context.clone();
         let branch: Branch = evaluate(move || condition.holds(&context)).await?.into();
         Ok(Outcome::GoOn(run.key(next), Change::Chose(branch)))
     }
@@ -319,7 +320,8 @@ impl Executor {
 
     /// Writes a transition, and tries again for as long as the database is unavailable.
     async fn write(&self, transition: &Arc<Transition>) -> Result<Written, DatabaseError> {
-        let (mut pauses, mut has_failed) = (outcome::pauses(), false);
+        let mut pauses = outcome::pauses();
+        let mut has_failed = false;
         let written = loop {
             match self.batches.transitions.ask(transition, has_failed).await {
                 Err(error) if error.fault == Fault::Transient => {

@@ -56,7 +56,8 @@ impl Parsed {
             return Ok(known.map_err(Hindrance::Lasting));
         }
         let stored = load::release_texts(&self.database, workspace, workflow, release).await?;
-        let (texts, language) = (stored.texts, stored.language);
+        let texts = stored.texts;
+        let language = stored.language;
         if language > LANGUAGE {
             let reason = format!(
                 "the release was checked by version {language} of the language, and this worker \
@@ -64,7 +65,8 @@ impl Parsed {
             );
             return Ok(Err(Hindrance::Local(reason)));
         }
-        let (length, texts) = (texts.length(), Arc::new(texts));
+        let length = texts.length();
+        let texts = Arc::new(texts);
         let load = || {
             let texts = texts.clone();
             move || Release::load(&texts)

@@ -72,7 +72,8 @@ impl RenderedRequest {
 impl Sending<'_> {
     /// The account, the request and the policy's ruling; or why the action fails.
     pub(super) async fn prepare(&self, now: Circumstances) -> Result<Prepared, Hindrance> {
-        let (parsed, workspace) = (&self.executor.parsed, self.run.turn.workspace);
+        let parsed = &self.executor.parsed;
+        let workspace = self.run.turn.workspace;
         let policy = || parsed.policy(workspace, now.policy_version);
         let policy = self.executor.persist(policy).await??;
         if !now.owner_may_run {
@@ -145,7 +146,8 @@ impl Sending<'_> {
             Some(arguments) => arguments.with(&values.context),
             None => values.context.clone(),
         };
-        let (base_url, rendering) = (base_url(account)?, Arc::clone(self.outgoing));
+        let base_url = base_url(account)?;
+        let rendering = Arc::clone(self.outgoing);
         let rendered = move || rendering.render(&base_url, &context.renderer());
         let request = evaluate(rendered).await?;
         let shown = self.outgoing.shown(&request);

@@ -101,7 +101,8 @@ impl<'p> RunInProgress<'p> {
     pub(super) fn note(&mut self, action: String, mut record: ActionRecord) {
         // Later actions use it, or its agent does.
         if record.status.is_some() && self.release.uses_answer_of(&action) {
-            let (body, stored) = (record.answer.take(), record.answer_length);
+            let body = record.answer.take();
+            let stored = record.answer_length;
             self.answers
                 .add(action.clone(), record.status, body, stored);
         }

@@ -107,7 +107,8 @@ impl Sending<'_> {
         let decided = prepared.decided();
 
         // The permission of a person, if the policy wants that.
-        let (decision, limit) = (decided.ruling.decision, self.executor.timeouts.approval);
+        let decision = decided.ruling.decision;
+        let limit = self.executor.timeouts.approval;
         match permission(decision, self.record.approval, limit) {
             Permission::Granted => {}
             Permission::Awaited(limit) => {
@@ -132,7 +133,8 @@ impl Sending<'_> {
 
     /// What holds for an action that calls this account.
     async fn circumstances(&self) -> Result<Circumstances, DatabaseError> {
-        let (known, account) = (&self.run.circumstances, self.outgoing.account());
+        let known = &self.run.circumstances;
+        let account = self.outgoing.account();
         let is_of_account = known
             .account
             .as_ref()
@@ -140,7 +142,8 @@ impl Sending<'_> {
         if is_of_account && known.since.elapsed() < CIRCUMSTANCES_LAST {
             return Ok(known.clone());
         }
-        let (workspace, owner) = (self.run.turn.workspace, self.run.owner);
+        let workspace = self.run.turn.workspace;
+        let owner = self.run.owner;
         let database = &self.executor.database;
         let ask = || store::load::circumstances(database, workspace, owner, account);
         self.executor.persist(ask).await
@@ -247,7 +250,8 @@ impl Sending<'_> {
         answered: &Result<HttpResponse, EgressError>,
         retries: &Retries,
     ) -> Result<bool, DatabaseError> {
-        let (executor, record) = (self.executor, self.record);
+        let executor = self.executor;
+        let record = self.record;
         let is_refused = answered
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED);
@@ -256,7 +260,8 @@ impl Sending<'_> {
         if !is_refused || is_again && record.attempts + 1 >= max_attempts(retries) {
             return Ok(false);
         }
-        let (workspace, used) = (self.run.turn.workspace, &account.credential_sealed);
+        let workspace = self.run.turn.workspace;
+        let used = &account.credential_sealed;
         let refuse = || refuse_token(&executor.database, workspace, account.id, used, is_again);
         Ok(executor.persist(refuse).await?.0)
     }

@@ -68,7 +68,8 @@ pub(super) fn judge(
         status,
         end,
     };
-    let (answered, not_done) = (AttemptEnd::Answered, AttemptEnd::NotDone);
+    let answered = AttemptEnd::Answered;
+    let not_done = AttemptEnd::NotDone;
     let unknown = AttemptEnd::Unknown;
     // What another attempt may mend goes on; everything else is final.
     let (error, status, after, end) = match sent {
@@ -81,7 +82,8 @@ pub(super) fn judge(
             },
             // Too many requests, or a server in trouble: it may be well later.
             429 | 500.. => {
-                let (after, end) = (response.retry_after, end_of(*status));
+                let after = response.retry_after;
+                let end = end_of(*status);
                 (answered_with(*status), Some(*status), after, end)
             }
             status => return fail(answered_with(status), Some(status), end_of(status)),
@@ -301,7 +303,8 @@ mod tests {
         let second = Duration::from_secs(1);
         for (attempts, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (12, 2048.0), (13, 3600.0)] {
             let pauses = (0..200).map(|_| pause_between(None, second, attempts).as_secs_f64());
-            let (mut least, mut most) = (f64::MAX, 0.0_f64);
+            let mut least = f64::MAX;
+            let mut most = 0.0_f64;
             for pause in pauses {
                 (least, most) = (least.min(pause), most.max(pause));
             }

@@ -85,15 +85,18 @@ pub(crate) struct Grants {
 impl Grants {
     /// Renews until `stop`, and ends what has begun: a refresh token may work only once.
     pub(crate) async fn keep(self, stop: CancellationToken) {
-        let (grants, exchanges) = (Arc::new(self), TaskTracker::new());
+        let grants = Arc::new(self);
+        let exchanges = TaskTracker::new();
         // What is written for long, because an account is locked, takes nobody's place.
         let places = Arc::new(Semaphore::new(AT_ONCE));
         while !stop.is_cancelled() {
-            let (taken, free) = (Instant::now(), places.available_permits() as i32);
+            let taken = Instant::now();
+            let free = places.available_permits() as i32;
             // The database crate logs the failure; the next round tries again.
             let due = store::take_grants(&grants.database, free).await;
             for due in due.unwrap_or_default() {
-                let (grants, place) = (Arc::clone(&grants), Arc::clone(&places));
+                let grants = Arc::clone(&grants);
+                let place = Arc::clone(&places);
                 let place = place.try_acquire_owned();
                 exchanges.spawn(async move { grants.renew(&due, taken, place).await });
             }
@@ -133,7 +136,9 @@ impl Grants {
         due: &Due,
         exchanged: &Result<Kept, NoToken>,
     ) -> Result<(), DatabaseError> {
-        let (database, workspace, account) = (&self.database, due.workspace_id, due.account_id);
+        let database = &self.database;
+        let workspace = due.workspace_id;
+        let account = due.account_id;
         match exchanged {
             Ok(kept) => {
                 // The token has lasted a while already, if its exchange or the database was slow.

@@ -106,7 +106,8 @@ pub(super) fn merge(from: Place, inputs: &[Input]) -> (Vec<Place>, Option<Place>
 pub(super) fn to_merge(segments: &[(i16, u64)], is_a_must: bool) -> Vec<i16> {
     let mut by_size = segments.to_vec();
     by_size.sort_unstable_by_key(|(_, keys)| *keys);
-    let (mut smaller, mut merged) = (0, 0);
+    let mut smaller = 0;
+    let mut merged = 0;
     for (place, (_, keys)) in by_size.iter().enumerate() {
         if place > 0 && smaller * RATIO >= *keys || place == 1 && is_a_must {
             merged = place + 1;
@@ -189,7 +190,8 @@ mod tests {
     #[test]
     fn keys_are_in_few_segments_and_seldom_written() {
         let (mut segments, mut written): (Vec<(i16, u64)>, u64) = (Vec::new(), 0);
-        let (mut most, mut all) = (0, 0);
+        let mut most = 0;
+        let mut all = 0;
         for moved in 1..=2_000_u64 {
             segments.push((moved as i16, 1));
             written += 1;
@@ -206,7 +208,8 @@ mod tests {
             most = most.max(segments.len());
             all += segments.len();
             if [200, 2_000].contains(&moved) {
-                let (average, times) = (all as f64 / moved as f64, written as f64 / moved as f64);
+                let average = all as f64 / moved as f64;
+                let times = written as f64 / moved as f64;
                 println!("{} million: {segments:?}", moved / 2);
                 println!("{average} on average, at most {most}");
                 println!("written {times} times");

@@ -189,7 +189,8 @@ pub(super) async fn read_claims(
     };
     let last = claims.last().map(|one| (one.workspace_id, one.key_high));
     let is_end = claims.len() < most as usize;
-    let (mut stored, mut others) = (Vec::with_capacity(claims.len()), vec![]);
+    let mut stored = Vec::with_capacity(claims.len());
+    let mut others = vec![];
     for claim in claims {
         let place = (claim.workspace_id, claim.key_high);
         if claim.is_stored {
@@ -247,8 +248,10 @@ pub(super) async fn extend(
     carried: Vec<Place>,
     next: Option<Place>,
 ) -> Result<(), DatabaseError> {
-    let (mut workspaces, mut first_keys) = (vec![], vec![]);
-    let (mut filters, mut lists) = (vec![], vec![]);
+    let mut workspaces = vec![];
+    let mut first_keys = vec![];
+    let mut filters = vec![];
+    let mut lists = vec![];
     for row in rows {
         workspaces.push(row.workspace);
         first_keys.push(row.first_key);

@@ -92,7 +92,8 @@ impl Notices {
             tracing::warn!(workspace_id = %letter.workspace, letter_id = %letter.id, failure,
                 "a notice was not sent");
         }
-        let (workspace, id) = (letter.workspace, letter.id);
+        let workspace = letter.workspace;
+        let id = letter.id;
         store::end_letter(&self.database, workspace, id, failure.as_deref()).await
     }
 
@@ -101,7 +102,8 @@ impl Notices {
             By::Mail(address) => {
                 let mailer = self.mailer.as_ref();
                 let mailer = mailer.ok_or("LETTERBOX_SMTP_URL is not set")?;
-                let (subject, text) = (subject(letter), self.text(letter));
+                let subject = subject(letter);
+                let text = self.text(letter);
                 let sending = mailer.send(address, letter.id, &subject, text);
                 sending.await.map_err(|error| error.to_string())
             }
@@ -132,7 +134,8 @@ impl Notices {
                 match answer.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),
                     401 => {
-                        let (workspace, used) = (letter.workspace, &account.credential_sealed);
+                        let workspace = letter.workspace;
+                        let used = &account.credential_sealed;
                         // The letter is tried again, with another token if there is one.
                         let refusing =
                             refuse_token(&self.database, workspace, account.id, used, false);

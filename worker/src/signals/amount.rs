@@ -89,7 +89,8 @@ fn parse_exponent(text: &str) -> i64 {
 
 impl fmt::Display for AmountValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.0 / 10_000, self.0 % 10_000);
+        let whole = self.0 / 10_000;
+        let part = self.0 % 10_000;
         if part == 0 {
             return write!(f, "{whole}");
         }

@@ -60,7 +60,8 @@ impl Session for Subscriptions {
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         component.ready();
-        let (mut publishing, mut silent) = (FuturesUnordered::new(), 0);
+        let mut publishing = FuturesUnordered::new();
+        let mut silent = 0;
         let mut look = tokio::time::interval(EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -128,7 +129,8 @@ impl Subscriptions {
             );
             told
         });
-        let (workspace, id) = (leased.workspace, leased.id);
+        let workspace = leased.workspace;
+        let id = leased.id;
         let told = told.as_deref();
         let releasing = store::release_subscription(&self.database, workspace, id, leased.by, told);
         let _ = releasing.await;
@@ -142,9 +144,12 @@ impl Subscriptions {
         mut leased: Leased,
         stop: &CancellationToken,
     ) -> Result<Option<NotPublished>, DatabaseError> {
-        let (mut most, began) = (FIRST_BATCH, Instant::now());
+        let mut most = FIRST_BATCH;
+        let began = Instant::now();
         while !stop.is_cancelled() && began.elapsed() < TURN {
-            let (database, workspace, id) = (&self.database, leased.workspace, leased.id);
+            let database = &self.database;
+            let workspace = leased.workspace;
+            let id = leased.id;
             let reading =
                 store::read_subscription(database, workspace, id, leased.by, most, MAX_BATCH_BYTES);
             let batch = reading.await?;
@@ -198,7 +203,9 @@ fn reached(batch: &[Next], confirmed: usize) -> Option<Cursor> {
 }
 
 fn message(leased: &Leased, cursor: Cursor, signal: &Wanted) -> SignalMessage {
-    let (workspace, webhook, kind) = (leased.workspace, signal.webhook, signal.kind);
+    let workspace = leased.workspace;
+    let webhook = signal.webhook;
+    let kind = signal.kind;
     let mut fields = vec![
         ("workspace_id", workspace.to_string()),
         ("webhook_id", webhook.to_string()),

@@ -29,7 +29,8 @@ impl Counts {
         sent: impl IntoIterator<Item = (&'a N, &'a bool)>,
         times: &HashMap<N, u64>,
     ) -> Self {
-        let (mut counts, mut expected) = (Self::default(), 0);
+        let mut counts = Self::default();
+        let mut expected = 0;
         for (name, is_acknowledged) in sent {
             let times = times.get(name).copied();
             expected += times.map_or(0, |_| 1);

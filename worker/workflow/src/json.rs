@@ -16,7 +16,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<Value> {
 /// How many values JSON text has, or a few more: each but the first follows a bracket or a comma
 /// outside of strings, or is the value of a name that does.
 pub(crate) fn values(text: &[u8]) -> usize {
-    let (mut values, mut is_in_string, mut is_escaped) = (1, false, false);
+    let mut values = 1;
+    let mut is_in_string = false;
+    let mut is_escaped = false;
     for byte in text {
         match byte {
             _ if is_escaped => is_escaped = false,

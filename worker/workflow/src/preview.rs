@@ -55,7 +55,8 @@ fn walk<'a>(
             Step::Delegate(agent) => {
                 add(kind, agent.account(), "POST", taint.of_question(false));
                 for tool in agent.tools() {
-                    let (account, method) = (tool.account(), tool.method());
+                    let account = tool.account();
+                    let method = tool.method();
                     add(TOOL_CALL.name, account, method, taint.of_tool_call());
                 }
             }

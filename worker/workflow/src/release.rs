@@ -69,7 +69,8 @@ impl Release {
         on_failure: Option<&str>,
         parse: impl FnOnce(&mut Diagnostics, [Option<&Value>; 2]) -> [Vec<Action>; 2],
     ) -> Result<Self, LoadError> {
-        let (list, following) = (json(actions)?, on_failure.map(json).transpose()?);
+        let list = json(actions)?;
+        let following = on_failure.map(json).transpose()?;
         let mut diagnostics = Diagnostics::default();
         let [actions, on_failure] = parse(&mut diagnostics, [Some(&list), following.as_ref()]);
         match diagnostics.into_list().first() {
@@ -135,7 +136,8 @@ mod tests {
         let plain = |form: &str| {
             let actions =
                 r#"[{"id":"c","type":"condition","if":"form.n * 2 > 1","then":[],"else":[]}]"#;
-            let (form, actions) = (form.to_owned(), actions.to_owned());
+            let form = form.to_owned();
+            let actions = actions.to_owned();
             Release::load(&ReleaseTexts {
                 form,
                 actions,

@@ -116,7 +116,8 @@ impl Channels {
         &self,
         channel: &Channel,
     ) -> Result<Ended<impl Future<Output = Answered> + use<>>, BrokerError> {
-        let (opened, mut unconfirmed) = (Instant::now(), FuturesUnordered::new());
+        let opened = Instant::now();
+        let mut unconfirmed = FuturesUnordered::new();
         // How many looks in a row have found that the broker owes an answer on this channel.
         // Counted, because a process that was held up has not read what came meanwhile.
         let mut silent_looks = 0;

@@ -24,7 +24,8 @@ fn assert_refused(keys: &KeyRing, place: Place<'_>, sealed: &[u8]) {
 
 #[test]
 fn a_sealed_value_opens_in_its_place_only() {
-    let (keys, workspace) = (ring(OLD), WorkspaceId::generate());
+    let keys = ring(OLD);
+    let workspace = WorkspaceId::generate();
     let webhook = WebhookId::generate();
     let here = Place::WebhookSecret { workspace, webhook };
     let sealed = keys.seal(here, b"the secret").unwrap();
@@ -40,11 +41,9 @@ fn a_sealed_value_opens_in_its_place_only() {
 #[test]
 fn a_credential_is_bound_to_its_user_header_and_address() {
     let keys = ring(OLD);
-    let (workspace, account, user) = (
-        WorkspaceId::generate(),
-        AccountId::generate(),
-        UserId::generate(),
-    );
+    let workspace = WorkspaceId::generate();
+    let account = AccountId::generate();
+    let user = UserId::generate();
     let place = |account, user, header, base_url| Place::AccountCredential {
         workspace,
         account,
@@ -115,7 +114,8 @@ fn a_credential_that_is_bound_to_its_row_alone_does_not_open() {
 
 #[test]
 fn any_altered_or_missing_byte_is_noticed() {
-    let (keys, place) = (ring(OLD), webhook());
+    let keys = ring(OLD);
+    let place = webhook();
     let sealed = keys.seal(place, b"the secret").unwrap();
     for index in 0..sealed.len() {
         let mut altered = sealed.clone();
@@ -130,7 +130,8 @@ fn any_altered_or_missing_byte_is_noticed() {
 
 #[test]
 fn the_first_key_seals_and_all_open() {
-    let (here, both) = (webhook(), ring(&format!("{NEW},{OLD}")));
+    let here = webhook();
+    let both = ring(&format!("{NEW},{OLD}"));
     let old = ring(OLD).seal(here, b"s").unwrap();
     assert_eq!(both.open(here, &old).unwrap().expose(), b"s");
 
@@ -145,7 +146,8 @@ fn the_first_key_seals_and_all_open() {
 
 #[test]
 fn two_seals_of_one_secret_differ() {
-    let (keys, place) = (ring(OLD), webhook());
+    let keys = ring(OLD);
+    let place = webhook();
     assert_ne!(keys.seal(place, b"s"), keys.seal(place, b"s"));
 }
 
@@ -185,7 +187,9 @@ fn key_rings_are_checked_and_never_printed() {
 /// seals it as all others.
 #[test]
 fn what_was_handed_in_opens_where_it_belongs() {
-    let (old, here, elsewhere) = (ring(OLD), webhook(), webhook());
+    let old = ring(OLD);
+    let here = webhook();
+    let elsewhere = webhook();
     let recipient = old.recipient();
     let carried = Recipient::from_bytes(recipient.key_id().to_owned(), &recipient.to_bytes());
     let sealed = carried.unwrap().seal(here, b"the secret").unwrap();

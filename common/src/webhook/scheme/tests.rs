@@ -391,7 +391,8 @@ fn an_old_time_is_told_from_a_malformed_header() {
 #[test]
 fn an_owner_is_told_what_is_wrong_with_a_signature() {
     let rules = Scheme::Letterbox.rules().unwrap();
-    let (digits, others) = ("a".repeat(64), "g".repeat(64));
+    let digits = "a".repeat(64);
+    let others = "g".repeat(64);
     for (values, fault) in [
         (vec![], DeliveryFault::Missing),
         (vec![digits.clone(); 2], DeliveryFault::Repeated),

@@ -117,7 +117,8 @@ impl Claims {
         let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
         let ids: Vec<D::Id> = wanted.iter().map(|wanted| wanted.id).collect();
         let closing = self.settlements.take_confirmed();
-        let (lease, closing_ids) = (self.lease.as_secs_f64(), closing.ids());
+        let lease = self.lease.as_secs_f64();
+        let closing_ids = closing.ids();
         let values = columns.values(&[
             /* $5 sha256 */ &columns.hashes,
             /* $6 batch_id */ &batches,
@@ -137,8 +138,10 @@ impl Claims {
         &self,
         keys: impl Iterator<Item = &ClaimKey<D>> + Clone,
     ) -> Result<HashMap<ClaimKey<D>, Found<D::Id>>, DatabaseError> {
-        let (columns, keys) = (Columns::of(keys.clone()), Vec::from_iter(keys));
-        let (confirmed, lease) = (self.settlements.confirmed(), self.lease.as_secs_f64());
+        let columns = Columns::of(keys.clone());
+        let keys = Vec::from_iter(keys);
+        let confirmed = self.settlements.confirmed();
+        let lease = self.lease.as_secs_f64();
         let values = columns.values(&[
             /* $5 confirmed */ &confirmed, /* $6 lease_seconds */ &lease,
         ]);

@@ -26,7 +26,8 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
     let Some(place) = visit.place().await? else {
         return Ok(json!({}));
     };
-    let (operator, user) = (&visit.operator, visit.user()?);
+    let operator = &visit.operator;
+    let user = visit.user()?;
     let accounts = operator.accounts(place.workspace).await?;
     let uses = operator.account_uses(place.workspace).await?;
     let answers = operator.last_answers(place.workspace).await?;
@@ -137,7 +138,8 @@ pub(crate) async fn authorize(visit: &Visit<'_>, account: &str) -> Result<Respon
 
 /// The callback of the authorization server.
 pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response, Trouble> {
-    let (query, kept) = (&visit.asked.query, visit.asked.kept(Cookie::Authorize));
+    let query = &visit.asked.query;
+    let kept = visit.asked.kept(Cookie::Authorize);
     let begun = oauth::begun(kept, query.get("state"));
     let account = begun.ok_or_else(not_begun)?.account;
     let (account, grant) = visit.operator.grant(account).await?;

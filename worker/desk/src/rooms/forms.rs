@@ -98,8 +98,10 @@ pub(crate) async fn new(visit: &Visit<'_>) -> Result<Response, Trouble> {
 /// Creates a workflow of the person.
 pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let place = visit.some_place().await?;
-    let (name, text) = (visit.given("name")?, visit.given("definition")?);
-    let (workspace, owner) = (place.workspace, visit.user()?);
+    let name = visit.given("name")?;
+    let text = visit.given("definition")?;
+    let workspace = place.workspace;
+    let owner = visit.user()?;
     let created = visit
         .operator
         .create_workflow(workspace, owner, name, text)
@@ -127,7 +129,8 @@ async fn shown(
     workflow: &WorkflowDetail,
     draft: Draft,
 ) -> Result<Value, Trouble> {
-    let (row, user) = (&workflow.row, visit.user()?);
+    let row = &workflow.row;
+    let user = visit.user()?;
     let role = visit.operator.role_of(row.workspace_id, user).await?;
     let role = role.ok_or(Trouble::NotFound)?;
     let members = visit.operator.members(row.workspace_id).await?;
@@ -150,7 +153,8 @@ fn pretty(definition: &Value) -> String {
 /// Deploys a definition, or only says what that would do.
 pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
     let workflow: WorkflowId = id(workflow)?;
-    let (operator, text) = (&visit.operator, visit.given("definition")?);
+    let operator = &visit.operator;
+    let text = visit.given("definition")?;
     let mut draft = Draft::of(text.to_owned());
     let failed = match visit.given("how")? {
         "check" => match operator.plan_deploy(workflow, Some(text)).await {

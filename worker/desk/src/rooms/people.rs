@@ -24,7 +24,8 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
     let Some(place) = visit.place().await? else {
         return Ok(json!({}));
     };
-    let (operator, workspace) = (&visit.operator, place.workspace);
+    let operator = &visit.operator;
+    let workspace = place.workspace;
     let policy = operator.policy(workspace).await?;
     let history = operator.policy_history(workspace, VERSIONS).await?;
     let history = history
@@ -50,7 +51,8 @@ async fn own_accounts(
     visit: &Visit<'_>,
     workspace: WorkspaceId,
 ) -> Result<Vec<AccountRow>, Trouble> {
-    let (mut accounts, user) = (visit.operator.accounts(workspace).await?, visit.user()?);
+    let mut accounts = visit.operator.accounts(workspace).await?;
+    let user = visit.user()?;
     accounts.retain(|one| one.user_id == user && one.disconnected_at.is_none());
     Ok(accounts)
 }
@@ -121,7 +123,8 @@ pub(crate) async fn call_me(visit: &Visit<'_>) -> Result<Response, Trouble> {
 /// Sets the policy, or only says what it would change.
 pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let (operator, text) = (&visit.operator, visit.given("policy")?);
+    let operator = &visit.operator;
+    let text = visit.given("policy")?;
     if visit.given("how")? == "set" {
         let version = visit
             .given("version")?
@@ -148,7 +151,8 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
 /// Sets who gets notifications.
 pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let (operator, form) = (&visit.operator, &visit.asked.form);
+    let operator = &visit.operator;
+    let form = &visit.asked.form;
     let by_email = form.get("by_email").is_some();
     // Another owner's choice stays unless it is changed here.
     let account = match form.get("account") {

@@ -15,7 +15,8 @@ const EACH: u32 = 50;
 
 /// The newest runs of a workspace.
 pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let (operator, query) = (&visit.operator, &visit.asked.query);
+    let operator = &visit.operator;
+    let query = &visit.asked.query;
     let workspaces = operator.workspaces().await?;
     let chosen: Option<WorkspaceId> = query.get("workspace").map(id).transpose()?;
     let chosen = chosen.or_else(|| Some(workspaces.first()?.workspace_id));

@@ -36,7 +36,8 @@ async fn behind(desk: &Desk, asked: &Asked, token: &str) -> Result<Response, Tro
     };
     let former = match &asked.session {
         Some(session) => {
-            let (address, nothing) = (asked.address.clone(), Orderer::default());
+            let address = asked.address.clone();
+            let nothing = Orderer::default();
             Operator::in_session(&desk.database, session, address, nothing).await?
         }
         None => None,
@@ -73,7 +74,8 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
 /// Begins a session for the person that the issuer identified.
 pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
-    let (begun, query) = (asked.kept(Cookie::SignIn), &asked.query);
+    let begun = asked.kept(Cookie::SignIn);
+    let query = &asked.query;
     let ending = oidc.end(asked.client, begun, query.get("state"), query.get("code"));
     let vouched = match ending.await {
         Ok(vouched) => vouched,

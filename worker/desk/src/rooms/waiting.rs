@@ -29,7 +29,8 @@ pub(crate) async fn waiting(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let all = visit.operator.waiting_approvals(None, EACH).await?;
     let groups = all.chunk_by(|one, other| one.workflow_id == other.workflow_id);
     let groups: Vec<_> = groups.filter_map(group).collect();
-    let (user, mut accounts) = (visit.user()?, visit.operator.waiting_accounts().await?);
+    let user = visit.user()?;
+    let mut accounts = visit.operator.waiting_accounts().await?;
     accounts.retain(|account| account.user_id == user);
     let found = json!({ "groups": groups, "accounts": accounts });
     Ok(visit.page("waiting", "Waiting", found))
@@ -94,7 +95,8 @@ pub(crate) async fn answer(visit: &Visit<'_>) -> Result<Response, Trouble> {
     };
     let questions: Result<Vec<ApprovalId>, _> = form.all("question").map(id).collect();
     let user = visit.user()?;
-    let (mut answered, mut refused) = (0, Vec::new());
+    let mut answered = 0;
+    let mut refused = Vec::new();
     for question in questions? {
         let given = match answer {
             ApprovalState::Approved => visit.operator.approve(question, user).await,

@@ -47,7 +47,8 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
 pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let (name, scheme) = (visit.given("name")?, chosen(visit.given("scheme")?)?);
+    let name = visit.given("name")?;
+    let scheme = chosen(visit.given("scheme")?)?;
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
     let creating = async {
@@ -109,7 +110,8 @@ pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Tr
 
 /// One webhook: what it refused, and the signals that came of what it took.
 pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
-    let (operator, webhook) = (&visit.operator, id(webhook)?);
+    let operator = &visit.operator;
+    let webhook = id(webhook)?;
     let row = operator.webhook(webhook).await?;
     let mut filter = SignalFilter::of(row.workspace_id);
     filter.webhook = Some(webhook);

@@ -71,7 +71,8 @@ impl Operator {
         planned: &[Step],
     ) -> Result<Applied, OperatorError> {
         // Workers move cursors all the time, which is nothing that the plan is about.
-        let (workspace, holder) = (self.find_workspace(set).await?, Uuid::new_v4());
+        let workspace = self.find_workspace(set).await?;
+        let holder = Uuid::new_v4();
         let queues = planned.iter().filter(|step| step.kind == "subscription");
         let queues: Vec<&str> = queues.map(|step| step.name.as_str()).collect();
         let held = workspace.filter(|_| !queues.is_empty());

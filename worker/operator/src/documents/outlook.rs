@@ -76,7 +76,8 @@ impl Outlook<'_> {
     }
 
     async fn policy(&self, wanted: &PolicyDocument, step: &mut Step) -> Result<(), OperatorError> {
-        let (mut accounts, mut deployed) = (Vec::new(), Vec::new());
+        let mut accounts = Vec::new();
+        let mut deployed = Vec::new();
         if let Some(workspace) = self.workspace {
             accounts = self.operator.accounts(workspace).await?;
             deployed = self.operator.deployed_actions(workspace).await?;
@@ -109,12 +110,15 @@ impl Outlook<'_> {
             Document::Policy(policy) => Some(policy.policy.to_string()),
             _ => None,
         });
-        let (current, wanted) = (current.unwrap_or_default(), wanted.policy.to_string());
+        let current = current.unwrap_or_default();
+        let wanted = wanted.policy.to_string();
         let preview = compare_policies(&current, &wanted, &accounts, &deployed)?;
         step.warnings = preview.warnings;
         for ruling in preview.changes {
-            let (before, after) = (ruling.before, ruling.after);
-            let (workflow, action) = (ruling.workflow_name, ruling.action_id);
+            let before = ruling.before;
+            let after = ruling.after;
+            let workflow = ruling.workflow_name;
+            let action = ruling.action_id;
             // By name: a workflow of the same plan has another id when it is made.
             step.changes
                 .push(format!("{action} of {workflow}: {before} -> {after}"));
@@ -231,7 +235,8 @@ impl Outlook<'_> {
                 _ => None,
             })
         };
-        let (wanted, now) = (of(self.wanted), of(self.current));
+        let wanted = of(self.wanted);
+        let now = of(self.current);
         let (role, is_deactivated) = wanted.or(now)?;
         let is_deactivated = is_deactivated.or(now.and_then(|now| now.1));
         Some(role != MemberRole::Viewer && is_deactivated != Some(true))

@@ -42,7 +42,8 @@ impl Operator {
 
 /// Whether every queue has a consumer, and there are no dead letters.
 pub(super) fn consumed(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
-    let (about, broken) = ("queues", Verdict::Failure);
+    let about = "queues";
+    let broken = Verdict::Failure;
     let lengths = match lengths {
         Ok(lengths) => lengths,
         Err(error) => {

@@ -150,7 +150,8 @@ impl Durability {
 
 impl Sessions {
     fn found(&self) -> Vec<Finding> {
-        let (used, most) = (self.used, self.most);
+        let used = self.used;
+        let most = self.most;
         vec![
             Finding::new(
                 "connections",

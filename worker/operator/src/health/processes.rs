@@ -89,7 +89,8 @@ impl Operator {
         let differing = doctor_differing(self).await?;
         let differing: Vec<String> = differing.into_iter().map(|(one,)| one).collect();
         let told = doctor_told(self).await?;
-        let (pools, most) = (told.pools, told.most);
+        let pools = told.pools;
+        let most = told.most;
         Ok([
             Finding::of_list(
                 "settings",

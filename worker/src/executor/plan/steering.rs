@@ -91,7 +91,8 @@ impl Writer {
             self.known.push(id);
         }
         if let Some(branches) = branches {
-            let (before, mut after) = (self.known.clone(), self.known.clone());
+            let before = self.known.clone();
+            let mut after = self.known.clone();
             for (name, plans) in ["then", "else"].into_iter().zip(branches) {
                 self.known.clone_from(&before);
                 action[name] = self.actions(plans).into();
@@ -132,13 +133,15 @@ type Sent = BTreeMap<String, (String, Vec<Steering>)>;
 fn run(release: &Release, world: &World) -> Sent {
     let form = json!({"text": "a submitter's"}).to_string();
     let mut context = TemplateContext::of_run(&form, "run", "now").unwrap();
-    let (mut records, mut sent) = (HashMap::new(), Sent::new());
+    let mut records = HashMap::new();
+    let mut sent = Sent::new();
     let mut failing = false;
     loop {
         let Some(next) = next(release, &|id| records.get(id), failing) else {
             return sent;
         };
-        let (id, steered) = (next.action.id.clone(), next.taint.steered.kinds());
+        let id = next.action.id.clone();
+        let steered = next.taint.steered.kinds();
         let ended = match &next.action.step {
             Step::Choose(condition) => condition
                 .holds(&context)
@@ -232,8 +235,8 @@ proptest! {
         let definition = json!({"form": {"title": "T", "fields": [text]}, "actions": actions,
             "on_failure": on_failure});
         let definition = Definition::check(&definition.to_string()).unwrap();
-        let (actions_json, on_failure_json) =
-            (definition.actions_json(), definition.on_failure_json());
+        let actions_json = definition.actions_json();
+        let on_failure_json = definition.on_failure_json();
         let release = Release::parse(actions_json, on_failure_json).unwrap();
 
         let said = (1..).map(|number| format!("a{number}")).zip(others);
@@ -250,7 +253,8 @@ proptest! {
             "ai.agent" => Steering::AiAgent,
             _ => Steering::AiCondition,
         };
-        let (first, second) = (run(&release, &one), run(&release, &two));
+        let first = run(&release, &one);
+        let second = run(&release, &two);
         let foreseen = sending_actions(&release);
         for (these, those) in [(&first, &second), (&second, &first)] {
             for (id, (request, steered)) in these {

@@ -68,10 +68,8 @@ fn the_first_action_that_is_not_done_is_next() {
         let done: HashMap<_, _> = done.collect();
         next(&release, &|id| done.get(id), false).map(|next| next.action.id.clone())
     };
-    let (done, other) = (
-        ActionRecord::done(None),
-        ActionRecord::done(Some(Branch::Else)),
-    );
+    let done = ActionRecord::done(None);
+    let other = ActionRecord::done(Some(Branch::Else));
     assert_eq!(
         id_after(&[("first", done), ("ai", other)]).as_deref(),
         Some("other")

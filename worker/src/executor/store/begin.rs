@@ -138,7 +138,8 @@ impl Work for BeginAttempts<'_> {
         let asked = Vec::from_iter(asked.map(|one| RunRow::of_action(one.turn, &one.action)));
         let turns = Vec::from_iter(all().map(|one| RunRow::of_turn(one.turn)));
         let attempts = Vec::from_iter(all().map(ActionRow::begun));
-        let (lease, least) = (self.lease.as_secs_f64(), MIN_LEASE.as_secs_f64());
+        let lease = self.lease.as_secs_f64();
+        let least = MIN_LEASE.as_secs_f64();
         let ((), _, begun) = try_join!(
             biased;
             unless_empty(&asked, |asked| lock_asked(transaction, asked)),

@@ -264,12 +264,12 @@ impl<'s> WriteTransitions<'s> {
     /// Writes what can be written before it is known what counts.
     async fn write(&self, transaction: &Transaction<'_>) -> Result<Found, DatabaseError> {
         let turns = self.rows(|one| Some(RunRow::of_turn(one.turn)));
-        let (answers, changes) = (
-            self.rows(ActionRow::answered),
-            self.rows(ActionRow::changed),
-        );
-        let (asked, closed) = (self.rows(RunRow::asked), self.rows(RunRow::closed));
-        let (kept, released) = (self.rows(RunRow::kept), self.rows(RunRow::released));
+        let answers = self.rows(ActionRow::answered);
+        let changes = self.rows(ActionRow::changed);
+        let asked = self.rows(RunRow::asked);
+        let closed = self.rows(RunRow::closed);
+        let kept = self.rows(RunRow::kept);
+        let released = self.rows(RunRow::released);
         // By a change, which must be known to count first, runs end later.
         let is_sure = |one: &&Transition| !one.is_changed();
         let failing = self.rows(|one| Some(one).filter(is_sure).and_then(RunRow::failing));

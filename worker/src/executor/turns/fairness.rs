@@ -106,7 +106,8 @@ pub fn take_turns(
     limits: Limits,
     total: usize,
 ) -> Vec<Candidate> {
-    let (mut in_flight, mut taken) = (in_flight.clone(), Vec::new());
+    let mut in_flight = in_flight.clone();
+    let mut taken = Vec::new();
     let mut round = waiting;
     while !round.is_empty() && in_flight.total < total {
         round.retain_mut(|candidates| {
@@ -162,7 +163,8 @@ mod tests {
     #[test]
     fn workspaces_take_turns() {
         let names = Names::new();
-        let (many, few) = (names.candidates(0, &[0; 9]), names.candidates(1, &[0, 0]));
+        let many = names.candidates(0, &[0; 9]);
+        let few = names.candidates(1, &[0, 0]);
         let expected = [many[0], few[0], many[1], few[1], many[2]];
         let waiting = vec![many, few];
         let taken = take_turns(waiting, &InFlight::default(), LIMITS, 5);

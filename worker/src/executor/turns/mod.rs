@@ -111,7 +111,8 @@ impl Turns {
 
     /// Loads runs together and executes each as a task of its own.
     fn start(&self, taken: Vec<TakenRun>) {
-        let (executor, tasks) = (self.executor.clone(), self.tasks.clone());
+        let executor = self.executor.clone();
+        let tasks = self.tasks.clone();
         let take = |one: TakenRun| (one, self.hand.take(one.turn, one.account));
         let taken: Vec<(TakenRun, Place)> = taken.into_iter().map(take).collect();
         self.tasks.spawn(async move {
@@ -120,7 +121,8 @@ impl Turns {
             let loading = load::load(&executor.database, &runs).await;
             let mut loaded = loading.unwrap_or_default();
             for (one, place) in taken {
-                let (run_id, workspace_id) = (one.turn.run, one.turn.workspace);
+                let run_id = one.turn.run;
+                let workspace_id = one.turn.workspace;
                 // Every line that is logged meanwhile names the run, whatever the level.
                 let span = tracing::error_span!("run", %run_id, %workspace_id);
                 let loaded = loaded.remove(&one.turn.key());

@@ -80,7 +80,8 @@ impl Source {
             }));
         }
         if let Some(queue) = queue {
-            let (target, came_out) = (BrokerTarget::from_environment()?, came_out.clone());
+            let target = BrokerTarget::from_environment()?;
+            let came_out = came_out.clone();
             if !has_queue(&target, NAME, &queue).await? {
                 return Err(TrialError::NoQueue(queue));
             }

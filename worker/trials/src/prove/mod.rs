@@ -114,7 +114,9 @@ async fn await_all(
     wait: Duration,
     quiet: Duration,
 ) -> Result<(), TrialError> {
-    let (began, mut changed, mut count) = (Instant::now(), Instant::now(), 0);
+    let began = Instant::now();
+    let mut changed = Instant::now();
+    let mut count = 0;
     while began.elapsed() < wait {
         source.look_again(came_out)?;
         let arrived = came_out.arrivals();

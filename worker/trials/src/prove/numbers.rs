@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn numbers_are_found_in_whatever_comes_out() {
         let numbers = Numbers::new();
-        let (seven, twelve) = (numbers.name(7), numbers.name(12));
+        let seven = numbers.name(7);
+        let twelve = numbers.name(12);
         let text = format!(r#"[{{"id":"{twelve}"}}, "{seven}x", "{seven}", "prove-other-3"]"#);
         assert_eq!(numbers.found_in(&text), BTreeSet::from([7, 12]));
     }

@@ -88,7 +88,8 @@ pub(super) async fn send_all(
     let mut ticks = interval(Duration::from_secs(1) / pace.rate);
     // Missed sends are not made up for: that would be a flood.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (began, length) = (Instant::now(), Duration::from_secs(pace.seconds.into()));
+    let began = Instant::now();
+    let length = Duration::from_secs(pace.seconds.into());
     let mut sending = JoinSet::new();
     let mut number = 0;
     while began.elapsed() < length {
@@ -97,7 +98,8 @@ pub(super) async fn send_all(
             break;
         };
         number += 1;
-        let (name, shared) = (numbers.name(number), shared.clone());
+        let name = numbers.name(number);
+        let shared = shared.clone();
         let body = format!(r#"{{"type":"letterbox.prove","eventId":"{name}"}}"#);
         let signed = signer.sign(body.as_bytes(), &name);
         sending.spawn(async move {
@@ -113,7 +115,8 @@ pub(super) async fn send_all(
 }
 
 async fn send(shared: &Shared, number: u64, body: &str, headers: &[(String, String)], tries: u32) {
-    let (mut pause, mut is_acknowledged) = (PAUSE, false);
+    let mut pause = PAUSE;
+    let mut is_acknowledged = false;
     for attempt in 0..tries {
         if attempt > 0 {
             sleep(pause).await;

@@ -72,7 +72,8 @@ impl Definition {
         let mut whole = diagnostics.fields(value, WHOLE)?;
         let form = whole.get("form");
         let lists = actions::LISTS.map(|name| whole.get(name));
-        let (page, defence) = (whole.get("page"), whole.get("spam_defence"));
+        let page = whole.get("page");
+        let defence = whole.get("spam_defence");
         whole.refuse_others();
         let form = check_form(diagnostics, form);
         let page = page::check(diagnostics, page, &form);

@@ -162,7 +162,8 @@ fn is_plain(byte: u8) -> bool {
 
 fn autocomplete(page: &mut Fields<'_, '_>, form: &Form) -> BTreeMap<String, String> {
     const NAME: &str = "autocomplete";
-    let (given, place) = (page.get(NAME), page.place(NAME));
+    let given = page.get(NAME);
+    let place = page.place(NAME);
     let mut found = BTreeMap::new();
     let Some(mut names) = given.and_then(|given| page.diagnostics.fields(given, place)) else {
         return found;

@@ -201,7 +201,8 @@ impl TemplateContext {
     /// numbers as 128-bit integers where they are integers, otherwise as the nearest doubles.
     pub fn of_run(form: &str, run: &str, received_at: &str) -> serde_json::Result<Self> {
         let form: BTreeMap<String, Box<RawValue>> = serde_json::from_str(form)?;
-        let (mut values, mut typed) = (Vec::new(), Vec::new());
+        let mut values = Vec::new();
+        let mut typed = Vec::new();
         for (key, value) in form {
             let number = number(value.get());
             let value = match &number {

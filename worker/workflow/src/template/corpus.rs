@@ -41,7 +41,8 @@ enum Place {
 
 impl Case {
     fn gives(&self, context: &TemplateContext) -> Result<String, RenderError> {
-        let (template, renderer) = (Template::new(&*self.source), context.renderer());
+        let template = Template::new(&*self.source);
+        let renderer = context.renderer();
         match self.of {
             Place::Text => template.render(Escape::None, &renderer),
             Place::Path => template.render(Escape::PathSegment, &renderer),
@@ -62,7 +63,8 @@ fn templates_never_change() {
     assert!(corpus.cases.len() > 100);
     for case in &corpus.cases {
         let given = case.gives(&context);
-        let (of, source) = (case.of, &case.source);
+        let of = case.of;
+        let source = &case.source;
         assert_eq!(
             given.as_ref().ok(),
             case.gives.as_ref(),

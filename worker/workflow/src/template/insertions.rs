@@ -13,7 +13,8 @@ pub(super) const AS_TYPED: &str = "form_as_typed";
 pub(super) fn as_typed(source: &str, syntax: &Syntax<'_>) -> String {
     let mut places: Vec<_> = syntax.insertions().filter_map(plain_field).collect();
     places.sort_unstable();
-    let (mut text, mut copied) = (String::with_capacity(source.len()), 0);
+    let mut text = String::with_capacity(source.len());
+    let mut copied = 0;
     for place in places {
         text.push_str(&source[copied..place]);
         text.push_str(AS_TYPED);

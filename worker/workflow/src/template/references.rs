@@ -127,7 +127,9 @@ fn is_failure(expression: &Expr<'_>) -> bool {
 
 /// Parses an expression as a use of `actions`; also returns the subexpressions that compute names.
 fn answer<'e, 's>(expression: &'e Expr<'s>) -> Option<(AnswerName, Vec<&'e Expr<'s>>)> {
-    let (mut object, mut names, mut computed) = (expression, Vec::new(), Vec::new());
+    let mut object = expression;
+    let mut names = Vec::new();
+    let mut computed = Vec::new();
     while let Some((inner, name)) = member(object) {
         names.push(name);
         computed.extend(parts(object).into_iter().skip(1));

@@ -82,7 +82,8 @@ impl<'s> Syntax<'s> {
 /// Refuses many consecutive signs: the engine's parser recurses for each. Refuses `}}` after an
 /// expression, too: the engine's lexer panics at what follows.
 fn check_tokens(source: &str, is_expression: bool) -> Result<(), Error> {
-    let (syntax, whitespace) = (Default::default(), Default::default());
+    let syntax = Default::default();
+    let whitespace = Default::default();
     let mut in_a_row = 0;
     for token in machinery::tokenize(source, is_expression, syntax, whitespace) {
         in_a_row = match token?.0 {

@@ -59,7 +59,8 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     }
     // Before anything is done: what can be found out now is no reason to leave half of it.
     let broker = broker_of(&operator, &sets, &plans).await?;
-    let (mut webhooks, mut failure) = (Vec::new(), None);
+    let mut webhooks = Vec::new();
+    let mut failure = None;
     for (set, plan) in sets.iter().zip(&plans) {
         for login in plan.useless_logins() {
             // A login that is left behind could read what it should not.
@@ -133,7 +134,8 @@ fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
 
 /// The documents of each workspace.
 fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, Failure> {
-    let (mut sets, mut names) = (Vec::new(), BTreeSet::new());
+    let mut sets = Vec::new();
+    let mut names = BTreeSet::new();
     let mut set = Set {
         workspace,
         documents: Vec::new(),
@@ -240,7 +242,9 @@ fn told(steps: &[&Step], is_applied: bool, webhooks: &[Value]) -> Output {
     let mut shown = text(steps);
     for webhook in webhooks {
         let of = |name: &str| webhook[name].as_str().unwrap_or("(not shown)").to_owned();
-        let (name, url, secret) = (escape::line(&of("name")), of("url"), of("secret"));
+        let name = escape::line(&of("name"));
+        let url = of("url");
+        let secret = of("secret");
         shown += &format!("\nwebhook {name}: {url}\n  secret, shown this once: {secret}");
     }
     let value = json!({ "steps": steps, "is_applied": is_applied, "webhooks": webhooks });

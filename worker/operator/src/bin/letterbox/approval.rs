@@ -157,8 +157,10 @@ fn head(approval: &ApprovalDetail) -> Vec<String> {
 
 fn asked(steering: &SteeringAction) -> String {
     let outcome = steering.outcome.as_deref().unwrap_or("-");
-    let (id, kind) = (&steering.action_id, &steering.action_type);
-    let (asks, outcome) = (story::indented(&steering.asks), story::indented(outcome));
+    let id = &steering.action_id;
+    let kind = &steering.action_type;
+    let asks = story::indented(&steering.asks);
+    let outcome = story::indented(outcome);
     format!("  {} ({kind}): {asks} -> {outcome}", story::word(id))
 }
 

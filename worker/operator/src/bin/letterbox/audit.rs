@@ -87,7 +87,8 @@ fn line(entry: &AuditEntry) -> String {
         changed.truncate(end);
         changed.push('…');
     }
-    let (at, command) = (to_second(entry.ordered_at), word(&entry.command));
+    let at = to_second(entry.ordered_at);
+    let command = word(&entry.command);
     format!(
         "{:>6}  {at}  {:<8}  {command:<18}  {}",
         entry.entry_id,

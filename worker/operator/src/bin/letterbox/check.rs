@@ -27,7 +27,8 @@ pub(crate) async fn run(settings: &CliSettings, command: &CheckCommand) -> Resul
         true => Some(key_rings()?),
         false => None,
     };
-    let (hours, broker) = (f64::from(command.hours), broker()?);
+    let hours = f64::from(command.hours);
+    let broker = broker()?;
     let checking = operator.check(hours, keys.as_ref(), broker.as_ref());
     Ok(doctor::output(&checking.await?))
 }

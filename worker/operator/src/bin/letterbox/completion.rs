@@ -29,7 +29,8 @@ pub(crate) fn answer(command: impl Fn() -> Command) {
 
 /// Prints the script by which a shell asks.
 pub(crate) fn script(shell: Shell) -> Result<Output, Failure> {
-    let (shells, mut script) = (Shells::builtins(), Vec::new());
+    let shells = Shells::builtins();
+    let mut script = Vec::new();
     if let Some(shell) = shells.completer(&shell.to_string()) {
         let written = shell.write_registration(ASKED_BY, PROGRAM, PROGRAM, PROGRAM, &mut script);
         written.map_err(Failure::Output)?;

@@ -45,7 +45,8 @@ pub(crate) fn ask(text: String) -> Result<(), Failure> {
 fn question(links: &[LiveLink]) -> String {
     let links = links.iter().map(|link| {
         let name = escape::line(&link.workflow_name);
-        let (workflow, made) = (link.workflow_id, to_second(link.created_at));
+        let workflow = link.workflow_id;
+        let made = to_second(link.created_at);
         format!("\n  the form link of {name} ({workflow}), made {made}")
     });
     let links = links.collect::<String>();

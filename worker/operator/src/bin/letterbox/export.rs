@@ -33,7 +33,8 @@ pub(crate) async fn export(
         true => b"[".to_vec(),
         false => csv(&[titles.collect()])?,
     };
-    let (mut after, mut between_two) = (None, "");
+    let mut after = None;
+    let mut between_two = "";
     loop {
         let reading = operator.form_answers(&workflow, between, after, PIECE);
         let answers = reading.await?;
@@ -67,7 +68,8 @@ fn object(answer: &FormAnswer) -> String {
     } else {
         "null"
     };
-    let (run, at) = (json!(answer.run_id), json!(answer.received_at));
+    let run = json!(answer.run_id);
+    let at = json!(answer.received_at);
     let state = json!(answer.state);
     escape::json(&format!(
         r#"{{"run_id":{run},"received_at":{at},"state":{state},"answers":{answers}}}"#

@@ -23,7 +23,8 @@ pub(crate) async fn follow<T: Serialize, Id: Copy + Eq + Hash + Ord, State: Eq>(
     line: impl Fn(&T) -> String,
 ) -> Result<Output, Failure> {
     let mut printed: HashMap<Id, State> = HashMap::new();
-    let (mut limit, mut first) = (limit, None);
+    let mut limit = limit;
+    let mut first = None;
     loop {
         let found = read(limit).await?;
         limit = MAX_FOLLOWED;

@@ -85,7 +85,8 @@ pub(crate) async fn run(
             } else {
                 let status = status.map(|status| status.to_string());
                 let told = status.or(error).unwrap_or_default();
-                let (webhook, kind) = (word(&signal.row.webhook_name), signal.row.kind);
+                let webhook = word(&signal.row.webhook_name);
+                let kind = signal.row.kind;
                 output::text_line(&format!(
                     "{id}  {webhook}  {:<16}  {} in {milliseconds} ms",
                     kind.as_str(),
@@ -103,7 +104,8 @@ pub(crate) async fn run(
 /// Posts one signal as its tool has sent it; gives the status of the answer.
 async fn post(to: &Url, signer: Option<&Signer>, signal: &SignalDetail) -> Result<u16, String> {
     let body = signal.body.as_deref().ok_or("its body was forgotten")?;
-    let (id, headers) = (signal.row.signal_id, &signal.headers);
+    let id = signal.row.signal_id;
+    let headers = &signal.headers;
     let answer = forward(to.clone(), signer, id, body, headers).await;
     answer.map_err(|error| error.to_string())
 }

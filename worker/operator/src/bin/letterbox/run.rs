@@ -238,7 +238,8 @@ fn condition(run: &RunRow) -> &'static str {
 fn one_line(run: &RunRow) -> String {
     let why = run.failure.clone();
     let why = why.or_else(|| run.refused_reason.map(|reason| reason.to_string()));
-    let (received_at, why) = (to_second(run.received_at), word(&why.unwrap_or_default()));
+    let received_at = to_second(run.received_at);
+    let why = word(&why.unwrap_or_default());
     format!(
         "{}  {received_at}  {:<16}  {why}",
         run.run_id,

@@ -82,21 +82,28 @@ fn runs(status: &Status) -> Vec<(&'static str, String)> {
         lines.push(("kept forever", kept.to_owned()));
     }
     lines.extend(status.retrying.iter().map(|one| {
-        let (runs, account, workspace) = (one.runs, word(&one.account), word(&one.workspace_name));
-        let (error, next) = (word(&one.error), to_second(one.next_at));
+        let runs = one.runs;
+        let account = word(&one.account);
+        let workspace = word(&one.workspace_name);
+        let error = word(&one.error);
+        let next = to_second(one.next_at);
         let told = format!("{runs}, account '{account}' of {workspace}: {error}; next {next}");
         ("retrying", told)
     }));
     lines.extend(status.unconnected.iter().map(|one| {
-        let (runs, account, workspace) = (one.runs, word(&one.account), word(&one.workspace_name));
+        let runs = one.runs;
+        let account = word(&one.account);
+        let workspace = word(&one.workspace_name);
         let error = one.error.as_deref().map(word);
         let error = error.map(|error| format!(" ({error})")).unwrap_or_default();
         let told = format!("{runs}, account '{account}' of {workspace} waits for its owner{error}");
         ("unconnected", told)
     }));
     lines.extend(status.behind.iter().map(|one| {
-        let (signals, oldest) = (one.signals, age(one.seconds));
-        let (queue, workspace) = (word(&one.queue), word(&one.workspace_name));
+        let signals = one.signals;
+        let oldest = age(one.seconds);
+        let queue = word(&one.queue);
+        let workspace = word(&one.workspace_name);
         let why = one.failure.as_deref().map(word);
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         let told = format!("{signals} signals, the oldest {oldest}, queue {queue} of {workspace}");

@@ -24,7 +24,8 @@ pub(crate) fn story(run: &RunDetail) -> String {
     let why = why.or_else(|| row.refused_reason.map(|reason| reason.to_string()));
     lines.extend(why.map(|why| format!("  {}", long(&why, 3 * MAX_WORD))));
     lines.push(String::new());
-    let (workflow, owner) = (word(&run.workflow_name), word(&run.owner_name));
+    let workflow = word(&run.workflow_name);
+    let owner = word(&run.owner_name);
     let number = run.release_number;
     lines.push(format!(
         "workflow  {workflow}, release {number}, as {owner}"
@@ -72,7 +73,8 @@ fn actions(actions: &[RunAction]) -> Vec<String> {
         return vec!["nothing was done".to_owned()];
     }
     let count = actions.len();
-    let (mut lines, mut left_out) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut left_out = 0;
     for (place, one) in actions.iter().enumerate() {
         let is_at_end = place < MAX_EACH_END || place + MAX_EACH_END >= count;
         let is_special = one.approval.is_some();

@@ -165,7 +165,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
 }
 
 fn one_line(refusal: &RefusalRow) -> String {
-    let (at, request) = (to_second(refusal.refused_at), refusal.request_id.as_deref());
+    let at = to_second(refusal.refused_at);
+    let request = refusal.request_id.as_deref();
     format!(
         "{at}  {:<12}  {}",
         refusal.reason.as_str(),

@@ -132,7 +132,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             definition,
         } => {
             let definition = file::read_text(&definition)?;
-            let (workspace, user) = (workspace.id(operator).await?, operator.id(&user).await?);
+            let workspace = workspace.id(operator).await?;
+            let user = operator.id(&user).await?;
             let creating = operator.create_workflow(workspace, user, &name, &definition);
             return Ok(Output::one(&creating.await?));
         }
@@ -143,7 +144,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             to,
             said,
         } => {
-            let (workflow, to) = (operator.id(&workflow_id).await?, operator.id(&to).await?);
+            let workflow = operator.id(&workflow_id).await?;
+            let to = operator.id(&to).await?;
             confirm(operator, Losing::Workflow(workflow), said.yes).await?;
             return Ok(Output::one(
                 &operator.transfer_workflow(workflow, to).await?,

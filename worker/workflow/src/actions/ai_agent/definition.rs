@@ -75,7 +75,8 @@ fn number(fields: &mut Fields<'_, '_>, name: &str, max: u64) -> Option<u64> {
 }
 
 fn tools(agent: &mut Fields<'_, '_>) -> Vec<Tool> {
-    let (given, place) = (agent.get("tools"), agent.place("tools"));
+    let given = agent.get("tools");
+    let place = agent.place("tools");
     let Some(values) = agent.diagnostics.list(given, &place) else {
         return Vec::new();
     };
@@ -104,7 +105,8 @@ fn tool(fields: &mut Fields<'_, '_>) -> Option<Tool> {
         fields.add("name", "must consist of letters, digits, _ and -");
     }
     let description = fields.text("description", MAX_DESCRIPTION);
-    let (given, place) = (fields.get("parameters"), fields.place("parameters"));
+    let given = fields.get("parameters");
+    let place = fields.place("parameters");
     let parameters = ToolParameters::parse(fields.diagnostics, given, &place);
     let outgoing = http_request::parse(fields);
     fields.refuse_others();

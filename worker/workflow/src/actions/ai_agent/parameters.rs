@@ -53,7 +53,8 @@ impl ToolParameters {
         if schema.get("type") != Some(&json!("object")) {
             schema.add("type", "must be \"object\"");
         }
-        let (given, none) = (schema.get("properties"), Map::new());
+        let given = schema.get("properties");
+        let none = Map::new();
         if given.is_some_and(|given| !given.is_object()) {
             schema.add("properties", "must be an object");
         }

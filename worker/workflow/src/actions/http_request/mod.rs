@@ -120,7 +120,8 @@ impl HttpRequest {
             let problem = "must not use tags: a path has the same segments in every run";
             diagnostics.add(&place, problem);
         }
-        let (path, escape) = (&self.path, Escape::PathSegment);
+        let path = &self.path;
+        let escape = Escape::PathSegment;
         if !path.check(diagnostics, &place, variables, escape) {
             return;
         }
