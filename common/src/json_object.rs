@@ -20,7 +20,7 @@ pub fn find<'a, const N: usize>(
     wanted: [&str; N],
 ) -> Option<[Option<&'a RawValue>; N]> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let found = Wanted(wanted).deserialize(&mut json).ok()?;
+    let found = WantedMembers(wanted).deserialize(&mut json).ok()?;
     json.end().is_ok().then_some(found)
 }
 
@@ -54,16 +54,16 @@ impl<'a> Visitor<'a> for All {
     }
 }
 
-struct Wanted<'n, const N: usize>([&'n str; N]);
+struct WantedMembers<'n, const N: usize>([&'n str; N]);
 
-impl<'a, const N: usize> DeserializeSeed<'a> for Wanted<'_, N> {
+impl<'a, const N: usize> DeserializeSeed<'a> for WantedMembers<'_, N> {
     type Value = [Option<&'a RawValue>; N];
     fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_map(self)
     }
 }
 
-impl<'a, const N: usize> Visitor<'a> for Wanted<'_, N> {
+impl<'a, const N: usize> Visitor<'a> for WantedMembers<'_, N> {
     type Value = [Option<&'a RawValue>; N];
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

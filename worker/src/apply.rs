@@ -35,7 +35,7 @@ pub(crate) struct DecodedEntry {
 }
 
 /// Where an entry came in: its workspace, and the webhook or workflow there.
-pub(crate) type Door = (WorkspaceId, Uuid);
+pub(crate) type EntryDoor = (WorkspaceId, Uuid);
 
 impl DecodedEntry {
     pub(crate) fn new(entry: ReceivedEntry, spilled: Option<i64>) -> Self {
@@ -48,13 +48,13 @@ impl DecodedEntry {
     }
 
     /// `None` if it can't be decoded.
-    pub(crate) fn door(&self) -> Option<Door> {
+    pub(crate) fn door(&self) -> Option<EntryDoor> {
         door_of(&self.entry)
     }
 }
 
 /// `None` if it can't be decoded.
-pub(crate) fn door_of(entry: &ReceivedEntry) -> Option<Door> {
+pub(crate) fn door_of(entry: &ReceivedEntry) -> Option<EntryDoor> {
     match entry.content.as_ref().ok()? {
         Content::Delivery(delivery) => Some((delivery.workspace, delivery.webhook.into())),
         Content::Submission(submission) => Some((submission.workspace, submission.workflow.into())),

@@ -223,7 +223,7 @@ impl Client for Database {
         statement: &Statement,
         parameters: Parameters<'_>,
     ) -> Result<Answered, DatabaseError> {
-        let question = Question {
+        let question = DatabaseCall {
             statement,
             parameters,
         };
@@ -231,12 +231,12 @@ impl Client for Database {
     }
 }
 
-struct Question<'c> {
+struct DatabaseCall<'c> {
     statement: &'c Statement,
     parameters: Parameters<'c>,
 }
 
-impl Call for Question<'_> {
+impl Call for DatabaseCall<'_> {
     type Output = Answered;
 
     async fn call(&self, session: Session<'_>) -> Result<Answered, DatabaseError> {

@@ -14,10 +14,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Whether the server has refused a connection, as far as the calls of one process tell.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<Option<Refused>>);
+pub(crate) struct Refusals(Mutex<Option<ConnectionRefusal>>);
 
 #[derive(Debug)]
-struct Refused {
+struct ConnectionRefusal {
     error: DatabaseError,
     /// When one call may try again.
     until: Instant,
@@ -43,7 +43,7 @@ impl Refusals {
     pub(crate) fn note<T>(&self, got: &Result<T, DatabaseError>) {
         let is_full = |error: &DatabaseError| error.code == Some(SqlState::TOO_MANY_CONNECTIONS);
         let refusal = got.as_ref().err().filter(|error| is_full(error));
-        *self.0.lock() = refusal.map(|error| Refused {
+        *self.0.lock() = refusal.map(|error| ConnectionRefusal {
             error: error.clone(),
             until: Instant::now() + PAUSE,
         });

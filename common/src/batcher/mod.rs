@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use self::look_ups::{LookUp, LookUps};
-use self::shares::{Place, Shares};
+use self::shares::{SharePlace, Shares};
 use crate::{metrics, process::vital::vital};
 
 /// The bounds of a batcher.
@@ -58,14 +58,14 @@ pub struct Asked<I, A> {
     /// What is to be handled.
     pub item: I,
     answer: oneshot::Sender<A>,
-    room: Room,
+    room: BatchRoom,
     since: Instant,
 }
 
 /// What an item takes of a batcher until its caller is answered.
-struct Room {
+struct BatchRoom {
     bytes: OwnedSemaphorePermit,
-    _share: Option<Place>,
+    _share: Option<SharePlace>,
 }
 
 impl<I, A> Asked<I, A> {
@@ -82,7 +82,7 @@ impl<I, A> Asked<I, A> {
 /// The channel for the answer to one caller. Its item counts until this is dropped.
 pub struct Answer<A> {
     sender: oneshot::Sender<A>,
-    _room: Room,
+    _room: BatchRoom,
 }
 
 impl<A> Answer<A> {
@@ -172,7 +172,7 @@ impl<W: BatchWork> Batcher<W> {
         let bytes = u32::try_from(length).map_err(|_| Unanswered::Overloaded)?;
         let permit = self.bytes.clone().try_acquire_many_owned(bytes);
         let share = W::party(&item).map(|party| self.shares.take(party, length));
-        let room = Room {
+        let room = BatchRoom {
             bytes: permit.map_err(|_| Unanswered::Overloaded)?,
             _share: match share {
                 Some(None) => return Err(Unanswered::Overloaded),

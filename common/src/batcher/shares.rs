@@ -10,19 +10,19 @@ const SHARE: usize = 4;
 /// What the parties have in a batcher.
 #[derive(Debug)]
 pub(super) struct Shares {
-    most: Taken,
-    taken: Mutex<HashMap<u128, Taken>>,
+    most: TakenShares,
+    taken: Mutex<HashMap<u128, TakenShares>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Taken {
+struct TakenShares {
     items: usize,
     bytes: usize,
 }
 
 /// The place of one item in the share of its party, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SharePlace {
     shares: Arc<Shares>,
     party: u128,
     bytes: usize,
@@ -31,7 +31,7 @@ pub(super) struct Place {
 impl Shares {
     pub(super) fn of(items: usize, bytes: usize) -> Self {
         Self {
-            most: Taken {
+            most: TakenShares {
                 items: items.div_ceil(SHARE),
                 bytes: bytes.div_ceil(SHARE),
             },
@@ -40,7 +40,7 @@ impl Shares {
     }
 
     /// Takes a place for an item of so many bytes; `None` if the party has its share already.
-    pub(super) fn take(self: &Arc<Self>, party: u128, bytes: usize) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, party: u128, bytes: usize) -> Option<SharePlace> {
         let mut parties = self.taken.lock();
         let taken = parties.entry(party).or_default();
         if taken.items >= self.most.items || taken.bytes + bytes > self.most.bytes {
@@ -48,7 +48,7 @@ impl Shares {
         }
         taken.items += 1;
         taken.bytes += bytes;
-        Some(Place {
+        Some(SharePlace {
             shares: self.clone(),
             party,
             bytes,
@@ -56,7 +56,7 @@ impl Shares {
     }
 }
 
-impl Drop for Place {
+impl Drop for SharePlace {
     fn drop(&mut self) {
         let mut parties = self.shares.taken.lock();
         if let Some(taken) = parties.get_mut(&self.party) {

@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use parking_lot::Mutex;
 /// The components of a process, and what they wait for.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Parts);
+pub struct Readiness(ReadinessParts);
 
-type Parts = Arc<Mutex<BTreeMap<&'static str, Part>>>;
+type ReadinessParts = Arc<Mutex<BTreeMap<&'static str, ReadinessPart>>>;
 
 /// A component: its members, or itself under an empty name.
 #[derive(Debug, Default)]
-struct Part {
+struct ReadinessPart {
     is_dispensable: bool,
     /// Why each is not ready; `None` when it is.
     members: BTreeMap<String, Option<String>>,
@@ -23,7 +23,7 @@ struct Part {
 pub struct Component {
     name: &'static str,
     member: String,
-    parts: Parts,
+    parts: ReadinessParts,
 }
 
 impl Readiness {
@@ -73,7 +73,7 @@ impl Readiness {
         self.reasons(|part| part.is_dispensable || !part.waits())
     }
 
-    fn reasons(&self, is_asked: impl Fn(&Part) -> bool) -> BTreeMap<&'static str, String> {
+    fn reasons(&self, is_asked: impl Fn(&ReadinessPart) -> bool) -> BTreeMap<&'static str, String> {
         let parts = self.0.lock();
         let asked = parts.iter().filter(|(_, part)| is_asked(part));
         asked
@@ -82,7 +82,7 @@ impl Readiness {
     }
 }
 
-impl Part {
+impl ReadinessPart {
     fn waits(&self) -> bool {
         self.members.values().all(Option::is_some)
     }

@@ -9,12 +9,12 @@ use super::{shutdown::Deadline, vital::vital};
 
 /// The tasks of a process, and what else is done at its end, in order.
 pub struct Tasks {
-    steps: Vec<(&'static str, Step)>,
+    steps: Vec<(&'static str, TaskStep)>,
     /// Tells the tasks of the current stage to stop.
     stop: CancellationToken,
 }
 
-type Step = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TaskStep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Tasks {
     /// No tasks. Those of the first stage end after `stop`.

@@ -48,7 +48,7 @@ pub enum KeyRingError {
 }
 
 #[derive(Clone)]
-struct Key {
+struct SealingKey {
     id: String,
     cipher: Aes256Gcm,
     /// Derived from the sealing key.
@@ -61,8 +61,8 @@ struct Key {
 /// hexadecimal digits.
 #[derive(Clone)]
 pub struct KeyRing {
-    first: Key,
-    rest: Vec<Key>,
+    first: SealingKey,
+    rest: Vec<SealingKey>,
 }
 
 /// Seals with the first key.
@@ -149,7 +149,7 @@ impl KeyRing {
         }
     }
 
-    fn find(&self, id: &str) -> Option<&Key> {
+    fn find(&self, id: &str) -> Option<&SealingKey> {
         std::iter::once(&self.first)
             .chain(&self.rest)
             .find(|key| key.id == id)
@@ -173,7 +173,7 @@ fn derived(sealing: &[u8; KEY_BYTES], purpose: &[u8]) -> Secret {
     Secret::new(derivation.sign(purpose).bytes().to_vec())
 }
 
-fn sign(key: &Key, purpose: &str, parts: &[&[u8]]) -> Signature {
+fn sign(key: &SealingKey, purpose: &str, parts: &[&[u8]]) -> Signature {
     let all = std::iter::once(purpose.as_bytes()).chain(parts.iter().copied());
     key.signing.sign(&framed(all))
 }
@@ -182,7 +182,7 @@ impl FromStr for KeyRing {
     type Err = KeyRingError;
 
     fn from_str(text: &str) -> Result<Self, KeyRingError> {
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<SealingKey> = Vec::new();
         for (index, entry) in text
             .split(',')
             .map(str::trim)
@@ -204,7 +204,7 @@ impl FromStr for KeyRing {
     }
 }
 
-fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
+fn parse_key(entry: &str, number: usize) -> Result<SealingKey, KeyRingError> {
     let (id, key) = entry.split_once(':').ok_or(KeyRingError::NoColon(number))?;
     let id_is_plain = id
         .bytes()
@@ -220,7 +220,7 @@ fn parse_key(entry: &str, number: usize) -> Result<Key, KeyRingError> {
     }
     let cipher =
         Aes256Gcm::new_from_slice(bytes.as_slice()).map_err(|_| KeyRingError::Key(number))?;
-    Ok(Key {
+    Ok(SealingKey {
         id: id.to_owned(),
         cipher,
         signing: SigningKey::new(&derived(&bytes, b"letterbox.mac.v1")),

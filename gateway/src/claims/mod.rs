@@ -11,7 +11,7 @@ use letterbox_database::DatabaseError;
 
 pub use self::key::{ClaimKey, DeliveryKey, Door};
 pub use self::store::Claims;
-use self::store::{Found, Wanted};
+use self::store::{Found, WantedKeys};
 pub(crate) use self::{key::SubmissionKey, store::statements::STATEMENTS};
 use crate::open_batches::BatchId;
 
@@ -84,7 +84,7 @@ impl Claims {
         &self,
         wanted: &[(ClaimKey<D>, BatchId)],
     ) -> Result<Answers<D>, DatabaseError> {
-        let wanted = wanted.iter().map(|(key, batch)| Wanted {
+        let wanted = wanted.iter().map(|(key, batch)| WantedKeys {
             key: *key,
             batch: *batch,
             id: D::generate_id(),
@@ -107,7 +107,7 @@ impl Claims {
     /// finds out why the others are not to be had.
     async fn claim_known<D: Door>(
         &self,
-        wanted: Vec<Wanted<D>>,
+        wanted: Vec<WantedKeys<D>>,
     ) -> Result<Answers<D>, DatabaseError> {
         // The usual case: everything was new, and one statement is enough.
         if wanted.is_empty() {

@@ -22,7 +22,7 @@ pub(super) struct Refused {
 }
 
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct KeptFaults {
     found: Room,
     others: Room,
 }
@@ -33,7 +33,7 @@ struct Room {
     count: usize,
 }
 
-impl Kept {
+impl KeptFaults {
     /// Keeps a refusal if there is room.
     pub(super) fn add(&mut self, refused: Refused, is_found: bool) {
         if is_found {
@@ -103,7 +103,7 @@ mod tests {
     fn a_flood_hides_nothing_of_others() {
         let flooded: Vec<_> = (0..20).map(|_| WebhookAddress::generate()).collect();
         let quiet = WebhookAddress::generate();
-        let mut kept = Kept::default();
+        let mut kept = KeptFaults::default();
         for _ in 0..1_000 {
             kept.add(refused(WebhookAddress::generate()), false);
             flooded.iter().for_each(|one| kept.add(refused(*one), true));
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn one_webhook_has_its_share_only() {
         let flooded = WebhookAddress::generate();
-        let mut kept = Kept::default();
+        let mut kept = KeptFaults::default();
         (0..1_000).for_each(|_| kept.add(refused(flooded), true));
         assert_eq!(kept.into_refused().len(), MAX_EACH);
     }

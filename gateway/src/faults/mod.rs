@@ -20,7 +20,7 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::kept::{Kept, Refused};
+use self::kept::{KeptFaults, Refused};
 pub(crate) use self::store::STATEMENTS;
 
 /// The pause between two writes.
@@ -36,20 +36,20 @@ pub(crate) struct WebhookFault {
 
 /// Writes refusals to the database.
 pub(crate) struct Faults {
-    shared: Arc<Shared>,
+    shared: Arc<SharedFaults>,
     _ends: DropGuard,
 }
 
 #[derive(Default)]
-struct Shared {
-    kept: Mutex<Kept>,
+struct SharedFaults {
+    kept: Mutex<KeptFaults>,
     has_some: Notify,
 }
 
 impl Faults {
     /// Starts the writer as a task of `tasks`, which ends when the value is dropped.
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedFaults>::default();
         let ended = CancellationToken::new();
         let writing = write(database, shared.clone());
         let until = ended.clone();
@@ -80,7 +80,7 @@ impl Faults {
     }
 }
 
-async fn write(database: Database, shared: Arc<Shared>) {
+async fn write(database: Database, shared: Arc<SharedFaults>) {
     loop {
         shared.has_some.notified().await;
         let kept = std::mem::take(&mut *shared.kept.lock());

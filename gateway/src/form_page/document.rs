@@ -44,7 +44,7 @@ pub(crate) struct Documents {
 
 /// The data in a document with a form.
 #[derive(Serialize)]
-struct Told<'a> {
+struct PageData<'a> {
     form: &'a RawValue,
     #[serde(flatten)]
     page: &'a Page,
@@ -107,7 +107,7 @@ impl Documents {
         let form = live
             .parse()
             .map_err(|_| Refusal::temporarily_unavailable())?;
-        let told = Told {
+        let told = PageData {
             form: serde_json::from_str(&live.definition).map_err(unavailable)?,
             page,
             colors: page.color.map(Colors::of),

@@ -5,13 +5,13 @@ use letterbox_database::{FromRow, statements};
 
 statements! {
     /// The look of the page of a live form, as its owner set it.
-    pub(super) fn form_page(token_sha256: &[u8]) -> Option<Look> = "
+    pub(super) fn form_page(token_sha256: &[u8]) -> Option<PageLook> = "
 SELECT page FROM live_form_links WHERE token_sha256 = $1 AND is_open";
 }
 
 /// The look of a form's page.
 #[derive(FromRow)]
-pub(super) struct Look {
+pub(super) struct PageLook {
     #[row(with = look)]
     pub(super) page: Page,
 }

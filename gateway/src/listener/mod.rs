@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::places::{Places, Slot};
+use self::places::{ListenerPlaces, Slot};
 pub(crate) use self::{connection::http, unreadable::ErrorEnvelopeStream};
 use crate::state::Gateway;
 
@@ -44,7 +44,7 @@ type Accepted = (TcpStream, IpAddr, Slot);
 pub(crate) struct Listener {
     socket: TcpListener,
     gateway: Arc<Gateway>,
-    places: Places,
+    places: ListenerPlaces,
 }
 
 /// Connections that end together.
@@ -70,7 +70,7 @@ impl Listener {
         Self {
             socket,
             gateway,
-            places: Places::new(max_connections),
+            places: ListenerPlaces::new(max_connections),
         }
     }
 

@@ -20,13 +20,13 @@ const SHARES: usize = 8;
 const RESERVED_DESCRIPTORS: usize = 64;
 
 /// All places of a gateway.
-pub(super) struct Places {
+pub(super) struct ListenerPlaces {
     free: Arc<Semaphore>,
     peers: Shares<ClientAddress>,
     wanted: Arc<Notify>,
 }
 
-impl Places {
+impl ListenerPlaces {
     /// Creates as many places as wanted, or fewer if the process may not open as many descriptors.
     pub(super) fn new(wanted: usize) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current;
@@ -108,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_has_a_share_and_a_trusted_proxy_all() {
-        let places = Places::of(16);
+        let places = ListenerPlaces::of(16);
         let proxies = TrustedProxies("10.0.0.0/8".parse().unwrap());
         let take = async |peer: &str| {
             let free = places.free().await.unwrap();

@@ -28,7 +28,7 @@ const MAX_LEFT_OUT: u32 = 4;
 
 /// How much is spilled, as far as a gateway knows.
 #[derive(Debug, Default)]
-struct Sizes {
+struct SpillSizes {
     all: SpillSize,
     /// Workspaces that have much of it, or to which this gateway has just added.
     of: HashMap<WorkspaceId, SpillSize>,
@@ -48,7 +48,7 @@ pub(crate) struct Spill {
     database: Database,
     /// Over all gateways.
     limits: SpillSize,
-    sizes: Mutex<Sizes>,
+    sizes: Mutex<SpillSizes>,
     /// Not ready while the spill is full.
     component: Component,
 }

@@ -23,11 +23,11 @@ const MAX_SHOWN: usize = 100;
 #[error("Field {}: {problem}", Shown(.key))]
 pub struct Invalid {
     key: String,
-    problem: Problem,
+    problem: FieldProblem,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Problem {
+enum FieldProblem {
     #[error("this field is required")]
     Missing,
     #[error("this field must not be blank")]
@@ -95,7 +95,7 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
             // A name that is not Unicode text is shown as a replacement character.
             return Err(Invalid {
                 key: name.unwrap_or_else(|| "\u{fffd}".into()),
-                problem: Problem::Undeclared,
+                problem: FieldProblem::Undeclared,
             });
         }
     }
@@ -106,10 +106,10 @@ pub fn validate(form: &Form, payload: &RawValue) -> Result<Bytes, Invalid> {
 fn check<'a>(
     field: &Field,
     given: Option<&'a RawValue>,
-) -> Result<Option<FieldValue<'a>>, Problem> {
+) -> Result<Option<FieldValue<'a>>, FieldProblem> {
     let Some(given) = given else {
         return if field.required {
-            Err(Problem::Missing)
+            Err(FieldProblem::Missing)
         } else {
             Ok(None)
         };
@@ -118,7 +118,7 @@ fn check<'a>(
         FieldType::Text => {
             let text = text(given, field.kind)?;
             if field.required && text.chars().all(char::is_whitespace) {
-                return Err(Problem::Blank);
+                return Err(FieldProblem::Blank);
             }
             FieldValue::Text(text)
         }
@@ -126,16 +126,16 @@ fn check<'a>(
         FieldType::Email => {
             let text = text(given, field.kind)?;
             if !email::is_valid(&text) {
-                return Err(Problem::NotEmail);
+                return Err(FieldProblem::NotEmail);
             }
             FieldValue::Text(text)
         }
         FieldType::Number => FieldValue::Number(number(given)?),
         FieldType::Checkbox => match given.get() {
             "true" => FieldValue::Boolean(true),
-            "false" if field.required => return Err(Problem::NotTicked),
+            "false" if field.required => return Err(FieldProblem::NotTicked),
             "false" => FieldValue::Boolean(false),
-            _ => return Err(Problem::NotBoolean),
+            _ => return Err(FieldProblem::NotBoolean),
         },
     };
     Ok(Some(value))
@@ -143,16 +143,16 @@ fn check<'a>(
 
 /// Reads a string of Unicode text, which excludes lone surrogates, within the maximum length of its
 /// type.
-fn text(given: &RawValue, kind: FieldType) -> Result<String, Problem> {
-    let text: String = serde_json::from_str(given.get()).map_err(|_| Problem::NotText)?;
+fn text(given: &RawValue, kind: FieldType) -> Result<String, FieldProblem> {
+    let text: String = serde_json::from_str(given.get()).map_err(|_| FieldProblem::NotText)?;
     match kind.max_length() {
-        Some(max) if text.chars().count() > max => Err(Problem::TooLong(max)),
+        Some(max) if text.chars().count() > max => Err(FieldProblem::TooLong(max)),
         _ => Ok(text),
     }
 }
 
 /// Checks that a value is a number that is finite as a double.
-fn number(given: &RawValue) -> Result<&RawValue, Problem> {
+fn number(given: &RawValue) -> Result<&RawValue, FieldProblem> {
     let starts_like_one = given
         .get()
         .starts_with(|c: char| c == '-' || c.is_ascii_digit());
@@ -160,7 +160,7 @@ fn number(given: &RawValue) -> Result<&RawValue, Problem> {
     if starts_like_one && finite {
         Ok(given)
     } else {
-        Err(Problem::NotNumber)
+        Err(FieldProblem::NotNumber)
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Validates one value in a form with one field.
-    fn one(kind: FieldType, required: bool, value: &str) -> Result<(), Problem> {
+    fn one(kind: FieldType, required: bool, value: &str) -> Result<(), FieldProblem> {
         let payload = format!(r#"{{"k":{value}}}"#);
         match with(&form(&[("k", kind, required)]), &payload) {
             Ok(written) => {
@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn every_rule_on_both_sides_of_its_bound() {
+        use FieldProblem::*;
         use FieldType::*;
-        use Problem::*;
         let mail = |length: usize| {
             let labels = ["d".repeat(63), "d".repeat(63), "d".repeat(length - 2 - 128)].join(".");
             format!("\"a@{labels}\"")
         };
-        let cases: Vec<(FieldType, bool, String, Result<(), Problem>)> = vec![
+        let cases: Vec<(FieldType, bool, String, Result<(), FieldProblem>)> = vec![
             // Text: blank only where it is not required, 500 characters whatever their size.
             (Text, true, r#""a""#.into(), Ok(())),
             (Text, true, r#""""#.into(), Err(Blank)),
@@ -314,7 +314,7 @@ mod tests {
             one(FieldType::Email, true, &format!("\"{address}\""))
         };
         assert_eq!(of_length(200), Ok(()));
-        assert_eq!(of_length(201), Err(Problem::TooLong(200)));
+        assert_eq!(of_length(201), Err(FieldProblem::TooLong(200)));
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
         for kind in FieldType::ALL.iter().copied() {
             assert_eq!(
                 with(&form(&[("k", kind, true)]), "{}").unwrap_err().problem,
-                Problem::Missing
+                FieldProblem::Missing
             );
             assert_eq!(with(&form(&[("k", kind, false)]), "{}").unwrap(), "{}");
         }

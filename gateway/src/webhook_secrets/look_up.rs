@@ -54,9 +54,9 @@ const MAX_TOLD: u64 = 100;
 /// wrong, so that an address without a webhook is answered like a webhook whose secret does not
 /// open.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Trouble(Arc<Mutex<Option<Instant>>>);
+pub(super) struct LookUpTrouble(Arc<Mutex<Option<Instant>>>);
 
-impl Trouble {
+impl LookUpTrouble {
     pub(super) fn is_recent(&self) -> bool {
         let last = *self.0.lock();
         last.is_some_and(|last| last.elapsed() < TROUBLE)
@@ -72,7 +72,7 @@ impl Trouble {
 pub(super) struct KeysByAddress {
     database: Database,
     keys: KeyRing,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: LookUpTrouble,
     /// The webhooks that the log has named recently.
     told: Cache<WebhookAddress, ()>,
     /// The verifiers of webhooks, by the version of their rows.
@@ -106,7 +106,7 @@ impl KeysByAddress {
         let looking_up = Self {
             database,
             keys,
-            trouble: Trouble::default(),
+            trouble: LookUpTrouble::default(),
             told: Cache::builder()
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TROUBLE)

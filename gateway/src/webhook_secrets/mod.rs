@@ -23,7 +23,7 @@ use letterbox_database::Database;
 use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
-use self::look_up::{FoundSecret, KeysByAddress, Trouble};
+use self::look_up::{FoundSecret, KeysByAddress, LookUpTrouble};
 pub(crate) use self::{
     look_up::DecoyError,
     store::STATEMENTS,
@@ -57,7 +57,7 @@ pub(crate) struct WebhookSecrets {
     cache: Cache<WebhookAddress, Arc<Verifier>>,
     /// Checked if no key is cached.
     decoy: Arc<Verifier>,
-    trouble: Trouble,
+    trouble: LookUpTrouble,
 }
 
 impl WebhookSecrets {

@@ -28,13 +28,16 @@ pub(crate) fn way_back(grant: &GrantStatus, desk: &str) -> Option<String> {
 
 /// An authorization that has begun: the redirect, and the state that the browser keeps until the
 /// callback.
-pub(crate) struct Begun {
+pub(crate) struct BegunAuthorization {
     pub(crate) to: String,
     pub(crate) kept: String,
 }
 
 /// Begins the authorization of an account; `None` if the account needs none.
-pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, ParseError> {
+pub(crate) fn begin(
+    grant: &GrantStatus,
+    desk: &str,
+) -> Result<Option<BegunAuthorization>, ParseError> {
     let (Some(authorize_url), Some(back)) = (&grant.authorize_url, way_back(grant, desk)) else {
         return Ok(None);
     };
@@ -51,14 +54,14 @@ pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, Pa
     let account = grant.account_id.to_string();
     let handed_in = grant.handed_in.to_string();
     let kept = [state.secret(), verifier.secret(), &account, &handed_in];
-    Ok(Some(Begun {
+    Ok(Some(BegunAuthorization {
         to: to.into(),
         kept: kept.map(String::as_str).join("."),
     }))
 }
 
 /// The state that the browser kept.
-pub(crate) struct Kept<'k> {
+pub(crate) struct KeptAuthorization<'k> {
     pub(crate) account: AccountId,
     /// The number of codes and secrets stored until then.
     pub(crate) handed_in: i64,
@@ -66,7 +69,10 @@ pub(crate) struct Kept<'k> {
 }
 
 /// The authorization that this browser began; `None` for any other.
-pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Kept<'k>> {
+pub(crate) fn begun<'k>(
+    kept: Option<&'k str>,
+    state: Option<&str>,
+) -> Option<KeptAuthorization<'k>> {
     let mut kept = kept?.split('.');
     let mut next = || kept.next();
     let begun = next()?;
@@ -74,7 +80,7 @@ pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Ke
     let account = next()?;
     let handed_in = next()?;
     let is_same = begun.as_bytes().ct_eq(state?.as_bytes());
-    let kept = Kept {
+    let kept = KeptAuthorization {
         account: account.parse().ok()?,
         handed_in: handed_in.parse().ok()?,
         verifier,
@@ -83,7 +89,7 @@ pub(crate) fn begun<'k>(kept: Option<&'k str>, state: Option<&str>) -> Option<Ke
 }
 
 /// What is handed in.
-pub(crate) fn code(code: &str, kept: &Kept<'_>, way_back: String) -> Grant {
+pub(crate) fn code(code: &str, kept: &KeptAuthorization<'_>, way_back: String) -> Grant {
     Grant::Code {
         code: code.to_owned(),
         verifier: kept.verifier.to_owned(),

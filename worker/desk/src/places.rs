@@ -40,12 +40,12 @@ impl Places {
     }
 
     /// A place: at once, unless people who are signed in have all.
-    pub(crate) async fn take(&self) -> Option<Place> {
+    pub(crate) async fn take(&self) -> Option<ConnectionPlace> {
         if self.free.available_permits() == 0 {
             let first = self.waiting.ends.lock().pop_first();
             first.inspect(|(_, end)| end.cancel());
         }
-        let place = Place {
+        let place = ConnectionPlace {
             _free: self.free.clone().acquire_owned().await.ok()?,
             number: AtomicU64::default(),
             end: CancellationToken::new(),
@@ -57,14 +57,14 @@ impl Places {
 }
 
 /// The place of one connection.
-pub(crate) struct Place {
+pub(crate) struct ConnectionPlace {
     _free: OwnedSemaphorePermit,
     number: AtomicU64,
     end: CancellationToken,
     waiting: Arc<Waiting>,
 }
 
-impl Place {
+impl ConnectionPlace {
     /// Waits until another connection needs the place.
     pub(crate) async fn needed(&self) {
         self.end.cancelled().await;
@@ -93,14 +93,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 /// A place that is kept until this is dropped.
-pub(crate) struct Kept<'p>(&'p Place);
+pub(crate) struct Kept<'p>(&'p ConnectionPlace);
 
 impl Drop for Kept<'_> {
     fn drop(&mut self) {

@@ -7,7 +7,7 @@ use letterbox_operator::{Operator, Orderer};
 
 use crate::{
     desk::Desk,
-    places::Place,
+    places::ConnectionPlace,
     request::{Asked, Values},
     response::{Response, Trouble, content},
     rooms::{Visit, accounts, forms, people, runs, sign_in, waiting, webhooks},
@@ -20,7 +20,7 @@ const STYLE: &str = include_str!("../static/desk.css");
 pub(crate) async fn answer(
     desk: &Desk,
     peer: IpAddr,
-    place: &Place,
+    place: &ConnectionPlace,
     request: Request<Incoming>,
 ) -> Response {
     place.begin();
@@ -66,7 +66,7 @@ async fn at_the_door(
 async fn inside(
     desk: &Desk,
     mut asked: Asked,
-    place: &Place,
+    place: &ConnectionPlace,
     headers: &HeaderMap,
     body: Incoming,
 ) -> Result<Response, Trouble> {

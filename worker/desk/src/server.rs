@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     desk::{Desk, MAX_CONNECTIONS, SHARE},
-    places::{Place, Places},
+    places::{ConnectionPlace, Places},
     response::Response,
     router,
 };
@@ -90,7 +90,7 @@ async fn serve(
     stream: TcpStream,
     peer: IpAddr,
     desk: Arc<Desk>,
-    place: Arc<Place>,
+    place: Arc<ConnectionPlace>,
     stop: CancellationToken,
 ) {
     let _ = stream.set_nodelay(true);
@@ -116,7 +116,12 @@ async fn serve(
 }
 
 /// Answers a request, in any case within its time.
-async fn answer(desk: &Desk, peer: IpAddr, place: &Place, request: Request<Incoming>) -> Response {
+async fn answer(
+    desk: &Desk,
+    peer: IpAddr,
+    place: &ConnectionPlace,
+    request: Request<Incoming>,
+) -> Response {
     let answering = router::answer(desk, peer, place, request);
     match tokio::time::timeout(REQUEST_TIMEOUT, answering).await {
         Ok(response) => response,

@@ -52,7 +52,7 @@ WHERE $1::uuid IS NULL OR w.workspace_id = $1
 ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval_id");
 
     /// One question with its context.
-    desk fn approval(approval: ApprovalId) -> Option<Asked> = concat!("
+    desk fn approval(approval: ApprovalId) -> Option<QuestionRow> = concat!("
 SELECT ", columns!(), ", f.workflow_id, f.name AS workflow_name, w.name AS workspace_name,
        coalesce(u.name, 'a former member') AS owner_name, r.run_as AS owner_id, r.received_at,
        l.actions, l.on_failure,
@@ -77,7 +77,7 @@ WHERE approval_stands(p.workspace_id, m.user_id, r.run_as, 'link') ORDER BY u.em
 
     /// Who may answer a question by the policy, and whether the run acts as this user, who has
     /// proven who they are.
-    desk fn approve_by(approval: ApprovalId, by: UserId) -> Option<Rule> = "
+    desk fn approve_by(approval: ApprovalId, by: UserId) -> Option<ApprovalRule> = "
 SELECT approve_by(r.workspace_id) AS approve_by, r.run_as = $2 AS is_own,
        EXISTS (SELECT FROM acting() WHERE user_id = $2) AS is_proven
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
@@ -182,7 +182,7 @@ pub struct ApprovalDetail {
 
 /// A question, with the release of its run.
 #[derive(FromRow)]
-struct Asked {
+struct QuestionRow {
     #[row(flatten)]
     detail: ApprovalDetail,
     actions: String,
@@ -191,7 +191,7 @@ struct Asked {
 
 /// Who may answer a question.
 #[derive(FromRow)]
-struct Rule {
+struct ApprovalRule {
     approve_by: ApproveBy,
     is_own: bool,
     is_proven: bool,

@@ -27,7 +27,7 @@ WHERE f.state <> 'deleted'";
     /// The releases of a workflow, the newest first.
     desk fn releases(
         workspace: WorkspaceId, workflow: WorkflowId, most: i64,
-    ) -> Vec<StoredRelease> = "
+    ) -> Vec<DeployedRelease> = "
 SELECT r.number, r.created_at, r.form::text AS form, r.actions, r.on_failure
 FROM releases r WHERE r.workspace_id = $1 AND r.workflow_id = $2
 ORDER BY r.number DESC LIMIT $3";
@@ -69,17 +69,17 @@ pub struct ReleaseRow {
 #[derive(FromRow)]
 struct DeployedNow {
     draft: Option<String>,
-    #[row(from = Parts::of_release)]
-    parts: Parts,
+    #[row(from = ReleaseParts::of_release)]
+    parts: ReleaseParts,
 }
 
 /// A release.
 #[derive(FromRow)]
-struct StoredRelease {
+struct DeployedRelease {
     number: i32,
     created_at: Timestamp,
-    #[row(from = Parts::of_release)]
-    parts: Parts,
+    #[row(from = ReleaseParts::of_release)]
+    parts: ReleaseParts,
 }
 
 /// What was added, removed or changed.
@@ -123,7 +123,7 @@ impl Operator {
         let text = definition.map(str::to_owned).or(found.draft);
         let text = text.ok_or(Reason::NoDefinition)?;
         let checked = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
-        let latter = Parts::of(
+        let latter = ReleaseParts::of(
             &checked.form_json(),
             [Some(checked.actions_json()), checked.on_failure_json()],
         );
@@ -131,7 +131,7 @@ impl Operator {
         let warnings = self.warnings(row.workspace_id, row.owner_id, &checked);
         Ok(DeployPlan {
             ends: self.live_links(Losing::Workflow(workflow)).await?,
-            changes: Parts::changes(&found.parts, &latter),
+            changes: ReleaseParts::changes(&found.parts, &latter),
             warnings: warnings.await?,
         })
     }
@@ -152,7 +152,7 @@ impl Operator {
         let releases = releases.map(|(latter, former)| ReleaseRow {
             number: latter.number,
             created_at: latter.created_at,
-            changes: former.map(|former| Parts::changes(&former.parts, &latter.parts)),
+            changes: former.map(|former| ReleaseParts::changes(&former.parts, &latter.parts)),
         });
         Ok(releases.collect())
     }
@@ -176,12 +176,12 @@ impl Operator {
 
 /// What a release consists of: its fields by their keys, its actions by their ids.
 #[derive(Default)]
-struct Parts {
+struct ReleaseParts {
     fields: BTreeMap<String, Value>,
     actions: BTreeMap<String, Value>,
 }
 
-impl Parts {
+impl ReleaseParts {
     /// Of JSON texts: a form, and lists of actions.
     fn of(form: &str, actions: [Option<&str>; 2]) -> Self {
         let mut parts = Self::default();

@@ -10,7 +10,7 @@ use crate::{Operator, OperatorError, Reason};
 
 statements! {
     /// The public half of the key of the process that was started last.
-    desk fn recipient(program: Program) -> Option<Key> = "
+    desk fn recipient(program: Program) -> Option<RecipientKey> = "
 SELECT key_id, public_key FROM processes
 WHERE program = $1 AND is_alive(seen_at, 30)
 ORDER BY process_id DESC LIMIT 1";
@@ -18,7 +18,7 @@ ORDER BY process_id DESC LIMIT 1";
 
 /// The public half of a key.
 #[derive(FromRow)]
-struct Key {
+struct RecipientKey {
     key_id: String,
     public_key: Vec<u8>,
 }

@@ -39,7 +39,7 @@ ORDER BY s.signal_id DESC LIMIT $8");
     /// it is not read yet.
     fn signals_after(
         workspace: WorkspaceId, position: i64, signal: DeliveryId, limit: i64,
-    ) -> Vec<Next> = concat!("
+    ) -> Vec<NextSignals> = concat!("
 SELECT ", columns!(), ", s.stored_at, s.body, s.headers, s.position
 FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
 WHERE s.workspace_id = $1 AND s.position >= $2 AND (s.position, s.signal_id) > ($2, $3)
@@ -152,7 +152,7 @@ pub struct SignalCursor {
 
 /// A signal, and where reading goes on after it.
 #[derive(FromRow)]
-struct Next {
+struct NextSignals {
     #[row(flatten)]
     cursor: SignalCursor,
     #[row(flatten)]

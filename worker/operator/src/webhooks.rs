@@ -70,7 +70,7 @@ SELECT f.workspace_id, $3, f.name, $4, f.scheme, f.scheme_rules, f.allow_from, f
 FROM former f";
 
     /// How the sender of a webhook signs, and what may be done with its secret.
-    desk fn signing(webhook: WebhookId) -> Option<Signing> = "
+    desk fn signing(webhook: WebhookId) -> Option<SigningRow> = "
 SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules,
     coalesce(h.settable_until > now(), false) AS is_settable, h.ends_at IS NULL AS is_replaceable
 FROM workspaces w
@@ -147,7 +147,7 @@ pub struct WebhookRow {
 
 /// How the sender of a webhook signs.
 #[derive(FromRow)]
-struct Signing {
+struct SigningRow {
     workspace: WorkspaceId,
     scheme: Scheme,
     rules: Option<String>,

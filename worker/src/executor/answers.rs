@@ -22,7 +22,7 @@ use crate::stored_bytes::ROW_BYTES;
 const MAX_EXCERPT: usize = 2 * 1024;
 /// The values that the templates of one action see. The budget has its answers back when this is
 /// dropped.
-pub(super) struct Values {
+pub(super) struct AnswerValues {
     pub(super) context: TemplateContext,
     _budget: Option<[OwnedSemaphorePermit; 2]>,
 }
@@ -33,7 +33,7 @@ impl Executor {
         &self,
         run: &RunInProgress<'_>,
         references: &References,
-    ) -> Result<Values, Hindrance> {
+    ) -> Result<AnswerValues, Hindrance> {
         let named = run.answers.iter();
         let named: Vec<_> = named
             .filter(|(id, _)| references.has_answer_of(id))
@@ -62,7 +62,7 @@ impl Executor {
                 context = context.with_answer(id, status, body.into());
             }
         }
-        Ok(Values {
+        Ok(AnswerValues {
             context,
             _budget: budget,
         })

@@ -52,8 +52,8 @@ impl Batches {
 
 /// The batchers of one kind: for all, and for what has failed before.
 pub(super) struct Together<T: InBatches> {
-    all: Batcher<Shared<T>>,
-    failed: Batcher<Shared<T>>,
+    all: Batcher<SharedBatch<T>>,
+    failed: Batcher<SharedBatch<T>>,
 }
 
 impl<T: InBatches> Together<T> {
@@ -64,7 +64,7 @@ impl<T: InBatches> Together<T> {
         tasks: &TaskTracker,
     ) -> Self {
         let start = |limits| {
-            let work = Shared {
+            let work = SharedBatch {
                 database: database.clone(),
                 lease,
                 items: PhantomData,
@@ -140,13 +140,13 @@ impl InBatches for Transition {
 }
 
 /// The work of a batcher: stores its items together, in parts if that fails.
-struct Shared<T> {
+struct SharedBatch<T> {
     database: Database,
     lease: Duration,
     items: PhantomData<T>,
 }
 
-impl<T: InBatches> BatchWork for Shared<T> {
+impl<T: InBatches> BatchWork for SharedBatch<T> {
     type Item = Arc<T>;
     type Answer = Result<T::Answer, DatabaseError>;
 

@@ -9,12 +9,12 @@ pub(super) const MAX_HELD: usize = 256 << 10;
 /// The answers of a run that later actions may use, by action.
 #[derive(Default)]
 pub(super) struct Answers {
-    known: HashMap<String, Kept>,
+    known: HashMap<String, KeptAnswer>,
     held: usize,
 }
 
 /// An answer that is kept.
-pub(super) struct Kept {
+pub(super) struct KeptAnswer {
     pub(super) status: Option<u16>,
     pub(super) length: usize,
     /// `None` if only the database has it.
@@ -34,7 +34,7 @@ impl Answers {
         let is_held = body.is_some() && self.held + length <= MAX_HELD || length == 0;
         let body = is_held.then(|| body.unwrap_or_default().into());
         self.held += if is_held { length } else { 0 };
-        let kept = Kept {
+        let kept = KeptAnswer {
             status,
             length,
             body,
@@ -43,7 +43,7 @@ impl Answers {
     }
 
     /// The answers, by action.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Kept)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &KeptAnswer)> {
         self.known.iter()
     }
 }

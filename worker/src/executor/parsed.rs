@@ -17,14 +17,14 @@ const MAX_POLICIES: u64 = 4 << 20;
 const MAX_LOADING: u64 = 1_000;
 
 /// What is parsed, or why it can't be, and how long its text is.
-type Kept<T> = (Result<Arc<T>, String>, u32);
+type CachedRelease<T> = (Result<Arc<T>, String>, u32);
 
 /// The parsed releases and policies. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Parsed {
     database: Database,
-    releases: Cache<(WorkspaceId, ReleaseId), Kept<Release>>,
-    policies: Cache<(WorkspaceId, i32), Kept<Policy>>,
+    releases: Cache<(WorkspaceId, ReleaseId), CachedRelease<Release>>,
+    policies: Cache<(WorkspaceId, i32), CachedRelease<Policy>>,
     /// Each workspace has one release loaded at a time, and each release once.
     loading: Cache<WorkspaceId, Arc<Mutex<()>>>,
 }
@@ -107,14 +107,14 @@ impl Parsed {
     }
 }
 
-fn bounded<K, T>(most: u64) -> Cache<K, Kept<T>>
+fn bounded<K, T>(most: u64) -> Cache<K, CachedRelease<T>>
 where
     K: std::hash::Hash + Eq + Send + Sync + 'static,
     T: Send + Sync + 'static,
 {
     Cache::builder()
         .max_capacity(most)
-        .weigher(|_, (_, weight): &Kept<T>| *weight)
+        .weigher(|_, (_, weight): &CachedRelease<T>| *weight)
         .build()
 }
 

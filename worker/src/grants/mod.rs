@@ -23,7 +23,7 @@ use oauth2::{
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::store::{Due, Kept};
+use self::store::{Due, KeptGrant};
 pub(crate) use self::store::{STATEMENTS, refuse_token};
 use crate::{
     egress::{Egress, EgressError},
@@ -73,7 +73,7 @@ enum AskError {
 /// Answers of a server that is temporarily unavailable.
 const TROUBLES: [&str; 3] = ["temporarily_unavailable", "server_error", "slow_down"];
 
-type Refusal = RequestTokenError<AskError, BasicErrorResponse>;
+type GrantRefusal = RequestTokenError<AskError, BasicErrorResponse>;
 
 /// Gets tokens.
 pub(crate) struct Grants {
@@ -134,7 +134,7 @@ impl Grants {
     async fn write(
         &self,
         due: &Due,
-        exchanged: &Result<Kept, NoToken>,
+        exchanged: &Result<KeptGrant, NoToken>,
     ) -> Result<(), DatabaseError> {
         let database = &self.database;
         let workspace = due.workspace_id;
@@ -169,7 +169,7 @@ impl Grants {
         }
     }
 
-    async fn exchange(&self, due: &Due) -> Result<Kept, NoToken> {
+    async fn exchange(&self, due: &Due) -> Result<KeptGrant, NoToken> {
         let secret = self.open(due.client_secret(), due.client_secret_sealed.as_deref())?;
         let grant = match self.open(due.grant(), due.grant_sealed.as_deref())? {
             Some(json) => Some(Grant::parse(&json).ok_or_else(|| refused("it is no grant"))?),
@@ -219,7 +219,7 @@ impl Grants {
         grant: Option<&Grant>,
         asked: Instant,
         answer: &BasicTokenResponse,
-    ) -> Result<Kept, NoToken> {
+    ) -> Result<KeptGrant, NoToken> {
         let token = answer.access_token().secret();
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(refused("what its server gave is no token"));
@@ -235,7 +235,7 @@ impl Grants {
         let is_spent = matches!(grant, Some(Grant::Code { .. }));
         let can_renew = !due.is_code || !is_spent || fresh.is_some();
         let lasts = answer.expires_in().filter(|_| can_renew);
-        Ok(Kept {
+        Ok(KeptGrant {
             token: seal(due.credential(), format!("Bearer {token}").as_bytes())?,
             grant: fresh.transpose()?,
             is_spent,
@@ -253,8 +253,8 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    async fn ask(&self, auth: AuthType) -> Result<BasicTokenResponse, Refusal> {
-        let invalid = |error: oauth2::url::ParseError| Refusal::Other(error.to_string());
+    async fn ask(&self, auth: AuthType) -> Result<BasicTokenResponse, GrantRefusal> {
+        let invalid = |error: oauth2::url::ParseError| GrantRefusal::Other(error.to_string());
         let token_url = TokenUrl::new(self.due.token_url.clone()).map_err(invalid)?;
         let mut client = BasicClient::new(ClientId::new(self.due.client_id.clone()))
             .set_token_uri(token_url)
@@ -313,13 +313,13 @@ fn refused(why: &str) -> NoToken {
     NoToken::Refused(why.to_owned())
 }
 
-fn has_secret_refused(error: &Refusal) -> bool {
+fn has_secret_refused(error: &GrantRefusal) -> bool {
     matches!(error, RequestTokenError::ServerResponse(answer)
         if *answer.error() == BasicErrorResponseType::InvalidClient)
 }
 
 /// An error of the authorization server is final; one that a proxy may have sent is not.
-fn no_token(error: &Refusal) -> NoToken {
+fn no_token(error: &GrantRefusal) -> NoToken {
     match error {
         RequestTokenError::ServerResponse(answer) => match answer.error() {
             BasicErrorResponseType::Extension(word) if TROUBLES.contains(&word.as_str()) => {

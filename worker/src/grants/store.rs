@@ -84,7 +84,7 @@ impl Due {
 }
 
 /// What an exchange gave, sealed.
-pub(super) struct Kept {
+pub(super) struct KeptGrant {
     pub(super) token: Vec<u8>,
     /// The next refresh token; `None` if there is no other one.
     pub(super) grant: Option<Vec<u8>>,

@@ -135,7 +135,7 @@ impl Halves {
 
 /// About how many claims there are.
 #[derive(Default, FromRow)]
-pub(super) struct Claims {
+pub(super) struct HalfClaims {
     pub(super) deliveries: i64,
     pub(super) submissions: i64,
 }
@@ -148,7 +148,7 @@ pub(super) struct Size {
     pub(super) segments: i64,
     pub(super) bytes: i64,
     #[row(flatten)]
-    pub(super) claims: Claims,
+    pub(super) claims: HalfClaims,
 }
 
 /// A claim of the half that is to be moved.

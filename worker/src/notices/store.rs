@@ -19,7 +19,7 @@ FROM take_letters($1)";
 SELECT end_letter($1, $2, $3)";
 
     /// Takes a request for a link to sign in, and makes the link.
-    pub(super) fn answer_sign_in_request(token_sha256: &[u8]) -> Option<Asked> = "
+    pub(super) fn answer_sign_in_request(token_sha256: &[u8]) -> Option<SignInRequest> = "
 SELECT address, is_known FROM answer_sign_in_request($1)";
 }
 
@@ -42,13 +42,13 @@ pub(super) enum By {
     /// To this e-mail address.
     Mail(String),
     /// Through this account.
-    Account(Account),
+    Account(NoticeAccount),
     /// The account has no credential: it was disconnected meanwhile, or waits for its owner.
     Nothing,
 }
 
 /// A connected account.
-pub(super) struct Account {
+pub(super) struct NoticeAccount {
     pub(super) id: AccountId,
     pub(super) user: UserId,
     pub(super) base_url: String,
@@ -58,7 +58,7 @@ pub(super) struct Account {
 
 /// A request for a sign-in link.
 #[derive(FromRow)]
-pub(super) struct Asked {
+pub(super) struct SignInRequest {
     pub(super) address: String,
     /// Whether it is a user's, for whom the link was made.
     pub(super) is_known: bool,
@@ -69,7 +69,7 @@ fn by(row: &Row) -> Result<By, RowError> {
         (row.try_get("email")?, row.try_get("account_id")?);
     Ok(match (email, account) {
         (Some(email), _) => By::Mail(email),
-        (None, Some(id)) => By::Account(Account {
+        (None, Some(id)) => By::Account(NoticeAccount {
             id,
             user: row.try_get("account_user")?,
             base_url: row.try_get("base_url")?,

@@ -124,7 +124,7 @@ pub(crate) async fn store(
 ) -> Result<(), DatabaseError> {
     let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
     let batch = RecordRuns::of(runs, most);
-    let Counts {
+    let RunCounts {
         queued,
         refused,
         bytes,
@@ -176,7 +176,7 @@ struct Inserted {
 
 /// The new runs of a batch, by outcome.
 #[derive(Default)]
-struct Counts {
+struct RunCounts {
     queued: u64,
     refused: u64,
     /// Bytes stored, by workspace.
@@ -228,9 +228,9 @@ impl<'a> RecordRuns<'a> {
 }
 
 impl Work for RecordRuns<'_> {
-    type Output = Counts;
+    type Output = RunCounts;
 
-    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Counts>, DatabaseError> {
+    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<RunCounts>, DatabaseError> {
         let searchable = lock_usage(transaction, &self.tenants).await?;
         let values = self.values(&searchable.into_iter().map(|(id,)| id).collect());
         let inserted = insert_runs(
@@ -246,7 +246,7 @@ impl Work for RecordRuns<'_> {
             self.max_daily_bytes,
             &values,
         );
-        let mut counts = Counts::default();
+        let mut counts = RunCounts::default();
         for one in inserted.await? {
             counts.queued += one.queued;
             counts.refused += one.refused;

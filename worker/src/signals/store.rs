@@ -14,7 +14,7 @@ use crate::{metrics, recorder::Recorder, stored_bytes::ROW_BYTES};
 statements! {
     /// Inserts signals: those that meet the proposal contract with their members, others with the
     /// first rule that each broke. Signals already stored stay unchanged.
-    fn insert_signals(signals: &[SignalRow<'_>]) -> u64 = "
+    fn insert_signals(signals: &[NewSignal<'_>]) -> u64 = "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
                      kind, generic_reason, entity, source_tool, event_id, amount_value,
                      amount_currency, position)
@@ -37,7 +37,7 @@ pub(crate) async fn store(
     signals: &[&Signal],
     spilled: &[i64],
 ) -> Result<(), DatabaseError> {
-    let rows = signals.iter().map(|signal| SignalRow::of(signal));
+    let rows = signals.iter().map(|signal| NewSignal::of(signal));
     let work = StoreSignals(rows.collect());
     let stored = recorder.store("store_signals", &work, spilled).await?;
     for signal in signals {
@@ -53,7 +53,7 @@ pub(crate) async fn store(
 }
 
 /// Stores a batch and counts the new signals.
-struct StoreSignals<'a>(Vec<SignalRow<'a>>);
+struct StoreSignals<'a>(Vec<NewSignal<'a>>);
 
 impl Work for StoreSignals<'_> {
     type Output = u64;
@@ -66,7 +66,7 @@ impl Work for StoreSignals<'_> {
 /// A signal, as its columns.
 #[derive(Debug, ToSql)]
 #[postgres(name = "mapped_delivery")]
-struct SignalRow<'a> {
+struct NewSignal<'a> {
     workspace_id: WorkspaceId,
     signal_id: DeliveryId,
     webhook_id: WebhookId,
@@ -83,7 +83,7 @@ struct SignalRow<'a> {
     amount_currency: Option<&'a str>,
 }
 
-impl<'a> SignalRow<'a> {
+impl<'a> NewSignal<'a> {
     fn of(signal: &'a Signal) -> Self {
         let (native, generic_reason) = match &signal.mapped {
             Mapped::Native(native) => (Some(native), None),

@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::store::{Cursor, Leased, Next, Wanted};
+use self::store::{Leased, NextSubscription, SubscriptionCursor, WantedSignals};
 pub(crate) use self::store::{STATEMENTS, subscription_lags};
 use crate::metrics;
 
@@ -192,7 +192,7 @@ impl Subscriptions {
 
 /// Where the cursor stands when so many of the wanted ones are confirmed: before the first that is
 /// not. `None` if that is where it was.
-fn reached(batch: &[Next], confirmed: usize) -> Option<Cursor> {
+fn reached(batch: &[NextSubscription], confirmed: usize) -> Option<SubscriptionCursor> {
     let mut left = confirmed;
     let passed = batch.iter().take_while(|next| {
         let is_confirmed = next.wanted.is_none() || left > 0;
@@ -202,7 +202,7 @@ fn reached(batch: &[Next], confirmed: usize) -> Option<Cursor> {
     passed.last().map(|next| next.cursor)
 }
 
-fn message(leased: &Leased, cursor: Cursor, signal: &Wanted) -> SignalMessage {
+fn message(leased: &Leased, cursor: SubscriptionCursor, signal: &WantedSignals) -> SignalMessage {
     let workspace = leased.workspace;
     let webhook = signal.webhook;
     let kind = signal.kind;
@@ -238,8 +238,8 @@ mod tests {
 
     use super::*;
 
-    fn next(position: i64, is_wanted: bool) -> Next {
-        let wanted = || Wanted {
+    fn next(position: i64, is_wanted: bool) -> NextSubscription {
+        let wanted = || WantedSignals {
             webhook: WebhookId::generate(),
             webhook_name: String::new(),
             kind: SignalKind::Generic,
@@ -249,8 +249,8 @@ mod tests {
             headers: KeptHeaders::default(),
             body: None,
         };
-        Next {
-            cursor: Cursor {
+        NextSubscription {
+            cursor: SubscriptionCursor {
                 position,
                 signal: DeliveryId::generate(),
             },

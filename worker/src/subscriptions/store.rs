@@ -32,7 +32,7 @@ RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.queue, s.posit
     /// The next signals of a subscription; nothing if another worker has the lease.
     pub(super) fn read_subscription(
         workspace: WorkspaceId, subscription: Uuid, worker: Uuid, most: i32, most_bytes: i64,
-    ) -> Vec<Next> = "
+    ) -> Vec<NextSubscription> = "
 SELECT position, signal_id AS signal, is_wanted, webhook_id AS webhook, webhook_name, kind,
     generic_reason, entity, source_tool, amount_value, amount_currency, event_id, request_id,
     received_at, stored_at, headers, body
@@ -72,7 +72,7 @@ ORDER BY seconds DESC LIMIT 1000";
 
 /// The place in a workspace's signals up to which a subscription has looked at them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
-pub(super) struct Cursor {
+pub(super) struct SubscriptionCursor {
     pub(super) position: i64,
     pub(super) signal: DeliveryId,
 }
@@ -84,25 +84,25 @@ pub(super) struct Leased {
     pub(super) id: Uuid,
     pub(super) queue: String,
     #[row(flatten)]
-    pub(super) cursor: Cursor,
+    pub(super) cursor: SubscriptionCursor,
     /// The worker.
     pub(super) by: Uuid,
 }
 
 /// The next signal of a subscription.
 #[derive(FromRow)]
-pub(super) struct Next {
+pub(super) struct NextSubscription {
     /// Where it is.
     #[row(flatten)]
-    pub(super) cursor: Cursor,
+    pub(super) cursor: SubscriptionCursor,
     /// What is to be published; `None` if the subscription does not want it.
     #[row(from = wanted)]
-    pub(super) wanted: Option<Wanted>,
+    pub(super) wanted: Option<WantedSignals>,
 }
 
 /// A signal that is to be published.
 #[derive(FromRow)]
-pub(super) struct Wanted {
+pub(super) struct WantedSignals {
     pub(super) webhook: WebhookId,
     pub(super) webhook_name: String,
     pub(super) kind: SignalKind,
@@ -128,9 +128,9 @@ const OPTIONAL: [&str; 7] = [
     "request_id",
 ];
 
-fn wanted(row: &Row) -> Result<Option<Wanted>, RowError> {
+fn wanted(row: &Row) -> Result<Option<WantedSignals>, RowError> {
     let is_wanted: bool = row.try_get("is_wanted")?;
-    is_wanted.then(|| Wanted::from_row(row)).transpose()
+    is_wanted.then(|| WantedSignals::from_row(row)).transpose()
 }
 
 fn fields(row: &Row) -> Result<Vec<(&'static str, String)>, RowError> {

@@ -33,7 +33,7 @@ pub(crate) async fn watch(
     stop: CancellationToken,
 ) {
     let looking = async {
-        let mut seen: Option<Seen> = None;
+        let mut seen: Option<SeenLabels> = None;
         let mut subscribed = HashSet::new();
         loop {
             for (queue, oldest) in in_hand.oldest() {
@@ -47,7 +47,7 @@ pub(crate) async fn watch(
                     Ok(Some(waiting)) => {
                         tell(&waiting);
                         tell_lags(&database, &mut subscribed).await;
-                        seen = Some(Seen {
+                        seen = Some(SeenLabels {
                             at: Instant::now(),
                             oldest_due_run: waiting.oldest_due_run,
                         });
@@ -62,7 +62,7 @@ pub(crate) async fn watch(
                 tell(&Backlog::NOTHING);
                 forget_lags(subscribed.drain());
             }
-            let due_age = |seen: Seen| seen.due_age(seen.at.elapsed());
+            let due_age = |seen: SeenLabels| seen.due_age(seen.at.elapsed());
             metrics::OLDEST_DUE_RUN.set(seen.map_or(0.0, due_age));
             tokio::time::sleep(EVERY).await;
         }
@@ -72,13 +72,13 @@ pub(crate) async fn watch(
 
 /// The result of the last query.
 #[derive(Clone, Copy)]
-struct Seen {
+struct SeenLabels {
     at: Instant,
     /// In seconds.
     oldest_due_run: f64,
 }
 
-impl Seen {
+impl SeenLabels {
     /// How long the oldest run has been due.
     fn due_age(self, since: Duration) -> f64 {
         // A due query has failed: without the database no run is taken, so the age grows.
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_due_gets_older_where_nobody_can_look() {
-        let seen = |oldest_due_run| Seen {
+        let seen = |oldest_due_run| SeenLabels {
             at: Instant::now(),
             oldest_due_run,
         };

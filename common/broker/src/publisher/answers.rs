@@ -17,25 +17,25 @@ pub(super) const SILENT_FOR: Duration = Duration::from_secs(10);
 const MAX_DOUBLINGS: u32 = 2;
 
 /// What the broker has answered on all channels.
-pub(super) struct Answers(Mutex<State>);
+pub(super) struct BrokerAnswers(Mutex<AnswerState>);
 
-struct State {
+struct AnswerState {
     last: Instant,
     /// How many sessions have ended since, because nothing came back.
     silent_sessions: u32,
 }
 
-impl Default for Answers {
+impl Default for BrokerAnswers {
     /// As if it had answered just now.
     fn default() -> Self {
-        Self(Mutex::new(State::answered(Instant::now())))
+        Self(Mutex::new(AnswerState::answered(Instant::now())))
     }
 }
 
-impl Answers {
+impl BrokerAnswers {
     /// Something has come back.
     pub(super) fn note(&self, now: Instant) {
-        *self.0.lock() = State::answered(now);
+        *self.0.lock() = AnswerState::answered(now);
     }
 
     /// Fails if nothing has come back for [`SILENT_FOR`], or for longer if former sessions ended
@@ -52,7 +52,7 @@ impl Answers {
     }
 }
 
-impl State {
+impl AnswerState {
     fn answered(now: Instant) -> Self {
         Self {
             last: now,
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn patience_doubles_twice_and_an_answer_makes_it_short_again() {
-        let answers = Answers::default();
+        let answers = BrokerAnswers::default();
         for _ in 0..2 {
             for doubled in [1, 2, 4, 4] {
                 advance(SILENT_FOR * doubled - A_MOMENT).await;

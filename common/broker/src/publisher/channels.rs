@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    answers::{Answers, SILENT_FOR},
+    answers::{BrokerAnswers, SILENT_FOR},
     job::{ConfirmSender, Job, PublishError},
 };
 use crate::{
@@ -41,7 +41,7 @@ pub(super) struct Channels {
     pub(super) open: watch::Sender<bool>,
     /// How long one publish may take.
     pub(super) deadline: Duration,
-    pub(super) answers: Answers,
+    pub(super) answers: BrokerAnswers,
 }
 
 pub(super) async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
@@ -66,9 +66,9 @@ impl Channels {
         loop {
             let ended = beside(&mut former, self.run_channel(&channel)).await?;
             let (is_over, unconfirmed) = match ended {
-                Ended::Closed(unconfirmed) => (true, unconfirmed),
-                Ended::Refusing(unconfirmed) => (false, unconfirmed),
-                Ended::Silent(unconfirmed) => {
+                ChannelEnd::Closed(unconfirmed) => (true, unconfirmed),
+                ChannelEnd::Refusing(unconfirmed) => (false, unconfirmed),
+                ChannelEnd::Silent(unconfirmed) => {
                     self.answers.expect()?;
                     (false, unconfirmed)
                 }
@@ -90,7 +90,7 @@ impl Channels {
     async fn close_when_answered(
         &self,
         channel: Channel,
-        unconfirmed: FuturesUnordered<impl Future<Output = Answered>>,
+        unconfirmed: FuturesUnordered<impl Future<Output = PublishAnswer>>,
     ) -> Result<(), BrokerError> {
         let answering = self.note_answers(unconfirmed);
         // Callers say themselves that their time is over, before their confirms are dropped.
@@ -102,7 +102,7 @@ impl Channels {
 
     async fn note_answers(
         &self,
-        mut unconfirmed: FuturesUnordered<impl Future<Output = Answered>>,
+        mut unconfirmed: FuturesUnordered<impl Future<Output = PublishAnswer>>,
     ) -> Result<(), BrokerError> {
         while let Some(answered) = unconfirmed.next().await {
             let _: Result<(), PublishError> = answered?;
@@ -115,7 +115,7 @@ impl Channels {
     async fn run_channel(
         &self,
         channel: &Channel,
-    ) -> Result<Ended<impl Future<Output = Answered> + use<>>, BrokerError> {
+    ) -> Result<ChannelEnd<impl Future<Output = PublishAnswer> + use<>>, BrokerError> {
         let opened = Instant::now();
         let mut unconfirmed = FuturesUnordered::new();
         // How many looks in a row have found that the broker owes an answer on this channel.
@@ -134,7 +134,7 @@ impl Channels {
                     // A full queue refuses everything: one new channel for each refusal would not
                     // help.
                     if result.is_err() && opened.elapsed() > REFUSING_FOR {
-                        return Ok(Ended::Refusing(unconfirmed));
+                        return Ok(ChannelEnd::Refusing(unconfirmed));
                     }
                 }
                 _ = look.tick() => {
@@ -145,7 +145,7 @@ impl Channels {
                     }
                     silent_looks += 1;
                     if LOOK_EVERY * silent_looks > SILENT_FOR {
-                        return Ok(Ended::Silent(unconfirmed));
+                        return Ok(ChannelEnd::Silent(unconfirmed));
                     }
                 }
                 // At the limit, jobs stay in the queue: there other channels can take them.
@@ -153,7 +153,7 @@ impl Channels {
                     Ok(job) => if let Some((pending, confirm)) = send(channel, job).await? {
                         unconfirmed.push(forward(pending, confirm));
                     },
-                    Err(_) => return Ok(Ended::Closed(unconfirmed)),
+                    Err(_) => return Ok(ChannelEnd::Closed(unconfirmed)),
                 },
             }
         }
@@ -175,10 +175,10 @@ async fn beside<T>(
 }
 
 /// What the broker answered to one publish; an error ends the session.
-type Answered = Result<Result<(), PublishError>, BrokerError>;
+type PublishAnswer = Result<Result<(), PublishError>, BrokerError>;
 
 /// Why a channel is no longer used, and what is not confirmed on it yet.
-enum Ended<F> {
+enum ChannelEnd<F> {
     /// There is nothing more to publish.
     Closed(FuturesUnordered<F>),
     /// The broker has refused a message on it.
@@ -222,7 +222,7 @@ async fn send(
 
 /// Waits for one confirm and forwards it to its caller. An error ends the session, and everything
 /// in flight with it.
-async fn forward(pending: PublisherConfirm, confirm: ConfirmSender) -> Answered {
+async fn forward(pending: PublisherConfirm, confirm: ConfirmSender) -> PublishAnswer {
     let result = match pending.await? {
         Confirmation::Ack(None) => Ok(()),
         Confirmation::Nack(None) => Err(PublishError::Refused),

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::job::PublishError;
 use self::{
-    answers::Answers,
+    answers::BrokerAnswers,
     channels::{Channels, open_channel},
     job::Job,
 };
@@ -123,7 +123,7 @@ pub fn publisher(count: u16, deadline: Duration) -> (Publisher, PublisherSession
         jobs: receiver,
         open,
         deadline,
-        answers: Answers::default(),
+        answers: BrokerAnswers::default(),
     };
     let session = PublisherSession { channels, count };
     (publisher, session)

@@ -20,7 +20,7 @@ use super::key::{ClaimKey, Door};
 use crate::open_batches::{BatchId, Settlements};
 
 /// A key to claim into a batch.
-pub(super) struct Wanted<D: Door> {
+pub(super) struct WantedKeys<D: Door> {
     pub(super) key: ClaimKey<D>,
     pub(super) batch: BatchId,
     /// The id of the claim if it is new.
@@ -111,7 +111,7 @@ impl Claims {
     /// keys with `false`.
     pub(super) async fn claim_new<D: Door>(
         &self,
-        wanted: &[Wanted<D>],
+        wanted: &[WantedKeys<D>],
     ) -> Result<HashMap<D::Id, bool>, DatabaseError> {
         let columns = Columns::of(wanted.iter().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.iter().map(|wanted| wanted.batch).collect();
@@ -170,7 +170,7 @@ impl Claims {
     /// Takes over open claims whose lease is over, and returns the ids of those that were taken.
     pub(super) async fn take_over<D: Door>(
         &self,
-        wanted: impl Iterator<Item = &Wanted<D>> + Clone,
+        wanted: impl Iterator<Item = &WantedKeys<D>> + Clone,
     ) -> Result<HashSet<D::Id>, DatabaseError> {
         let columns = Columns::of(wanted.clone().map(|wanted| &wanted.key));
         let batches: Vec<_> = wanted.map(|wanted| wanted.batch).collect();

@@ -37,7 +37,7 @@ pub(crate) struct Visit<'a> {
 
 /// A workspace in which a person works.
 #[derive(Serialize)]
-struct Place {
+struct PageWorkspace {
     /// All that the person may choose from.
     workspaces: Vec<Workspace>,
     /// The chosen one.
@@ -46,7 +46,7 @@ struct Place {
     role: MemberRole,
 }
 
-impl Place {
+impl PageWorkspace {
     fn is_editor(&self) -> bool {
         matches!(self.role, MemberRole::Owner | MemberRole::Editor)
     }
@@ -79,7 +79,7 @@ impl Visit<'_> {
 
     /// The workspace that the query or the form names, or the person's first; `None` if they are
     /// a member of none.
-    async fn place(&self) -> Result<Option<Place>, Trouble> {
+    async fn place(&self) -> Result<Option<PageWorkspace>, Trouble> {
         let workspaces = self.operator.workspaces().await?;
         let named = self.asked.query.get("workspace");
         let named = named.or_else(|| self.asked.form.get("workspace"));
@@ -91,7 +91,7 @@ impl Visit<'_> {
             },
         };
         let role = self.operator.role_of(workspace, self.user()?).await?;
-        Ok(Some(Place {
+        Ok(Some(PageWorkspace {
             workspaces,
             workspace,
             role: role.ok_or(Trouble::NotFound)?,
@@ -99,7 +99,7 @@ impl Visit<'_> {
     }
 
     /// As [`Self::place`], where there must be one.
-    async fn some_place(&self) -> Result<Place, Trouble> {
+    async fn some_place(&self) -> Result<PageWorkspace, Trouble> {
         self.place().await?.ok_or(Trouble::NotFound)
     }
 

@@ -16,7 +16,7 @@ const MAX_SHOWN: usize = 1_500;
 
 /// A workflow with its questions.
 #[derive(Serialize)]
-struct Group<'a> {
+struct QuestionGroup<'a> {
     workflow_name: &'a str,
     workspace_name: &'a str,
     waiting: i64,
@@ -36,7 +36,7 @@ pub(crate) async fn waiting(visit: &Visit<'_>) -> Result<Response, Trouble> {
     Ok(visit.page("waiting", "Waiting", found))
 }
 
-fn group(questions: &[WaitingApproval]) -> Option<Group<'_>> {
+fn group(questions: &[WaitingApproval]) -> Option<QuestionGroup<'_>> {
     let first = questions.first()?;
     let shown = questions.iter().map(|question| {
         let row = &question.row;
@@ -54,7 +54,7 @@ fn group(questions: &[WaitingApproval]) -> Option<Group<'_>> {
             "members": (length <= MAX_SHOWN).then_some(members),
         })
     });
-    Some(Group {
+    Some(QuestionGroup {
         workflow_name: &first.workflow_name,
         workspace_name: &first.workspace_name,
         waiting: first.waiting,

@@ -6,7 +6,7 @@ use super::Document;
 use crate::{Changes, LiveLink};
 
 /// What changes.
-pub(super) struct Change {
+pub(super) struct DocumentChange {
     pub(super) is_new: bool,
     /// Members.
     pub(super) members: Vec<String>,
@@ -14,7 +14,7 @@ pub(super) struct Change {
     pub(super) told: Vec<String>,
 }
 
-impl Change {
+impl DocumentChange {
     /// Compares what there is with what is wanted, member by member.
     pub(super) fn between(former: Option<&Document>, wanted: &Document) -> Self {
         let known = former.map(Document::members).unwrap_or_default();

@@ -10,8 +10,8 @@ use letterbox_database::statements;
 use uuid::Uuid;
 
 use super::{
-    Document, MadeWebhook, MemberDocument, SubscriptionDocument, WorkflowDocument, change::Change,
-    outlook::no_member,
+    Document, MadeWebhook, MemberDocument, SubscriptionDocument, WorkflowDocument,
+    change::DocumentChange, outlook::no_member,
 };
 use crate::{
     Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, WebhookRow,
@@ -33,7 +33,7 @@ impl Operator {
         secrets: &Secrets<'_>,
         workspace: WorkspaceId,
         document: &Document,
-        change: &Change,
+        change: &DocumentChange,
     ) -> Result<Option<MadeWebhook>, OperatorError> {
         match document {
             Document::Workspace(wanted) => self.change_settings(workspace, wanted).await?,
@@ -59,7 +59,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &MemberDocument,
-        change: &Change,
+        change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         let (user, was) = if change.is_new {
             let name = wanted.name.as_ref().unwrap_or(&wanted.email);
@@ -81,7 +81,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &WorkflowDocument,
-        change: &Change,
+        change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         use WorkflowState::{Deployed, Draft, Paused};
         let definition = wanted.definition.to_string();
@@ -146,7 +146,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &SubscriptionDocument,
-        change: &Change,
+        change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         if change.is_new {
             let webhook = match wanted.webhook.as_ref().and_then(Option::as_ref) {

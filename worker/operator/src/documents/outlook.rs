@@ -9,7 +9,7 @@ use letterbox_workflow::Definition;
 
 use super::{
     Document, MemberDocument, PolicyDocument, Step, SubscriptionDocument, WorkflowDocument,
-    change::{Change, told, told_link},
+    change::{DocumentChange, told, told_link},
 };
 use crate::{
     Losing, Operator, OperatorError, Reason, SecretFrom, Secrets, WebhookSettings, check_name,
@@ -32,7 +32,7 @@ impl Outlook<'_> {
         &self,
         document: &Document,
         former: Option<&Document>,
-        change: &Change,
+        change: &DocumentChange,
         step: &mut Step,
     ) -> Result<(), OperatorError> {
         match (document, former) {
@@ -59,7 +59,7 @@ impl Outlook<'_> {
     async fn member(
         &self,
         wanted: &MemberDocument,
-        change: &Change,
+        change: &DocumentChange,
         step: &mut Step,
     ) -> Result<(), OperatorError> {
         if change.is_new {
@@ -87,7 +87,7 @@ impl Outlook<'_> {
                 continue;
             };
             let former = self.current.iter().find(|one| one.is_about(document));
-            let change = Change::between(former, document);
+            let change = DocumentChange::between(former, document);
             let deploys = deploys_anew(workflow, former, &change);
             let is_deployed = workflow.state == WorkflowState::Deployed;
             let owner = self.user(&workflow.owner).await?;
@@ -130,7 +130,7 @@ impl Outlook<'_> {
         &self,
         wanted: &WorkflowDocument,
         deploys: bool,
-        change: &Change,
+        change: &DocumentChange,
         step: &mut Step,
     ) -> Result<(), OperatorError> {
         if wanted.state == WorkflowState::Deleted {
@@ -193,7 +193,7 @@ impl Outlook<'_> {
     async fn subscription(
         &self,
         wanted: &SubscriptionDocument,
-        change: &Change,
+        change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         if !change.is_new {
             let is_other = change.is_in("webhook") || change.is_in("signal_kind");
@@ -244,7 +244,11 @@ impl Outlook<'_> {
 }
 
 /// Whether another release of a workflow becomes live.
-fn deploys_anew(wanted: &WorkflowDocument, former: Option<&Document>, change: &Change) -> bool {
+fn deploys_anew(
+    wanted: &WorkflowDocument,
+    former: Option<&Document>,
+    change: &DocumentChange,
+) -> bool {
     let was_draft = match former {
         Some(Document::Workflow(former)) => former.state == WorkflowState::Draft,
         _ => true,

@@ -8,7 +8,7 @@ use letterbox_database::{Database, Whole};
 
 use super::{
     Document, PolicyDocument, Set, Step, Verb,
-    change::{Change, told_link},
+    change::{DocumentChange, told_link},
     only_one,
     outlook::Outlook,
 };
@@ -27,7 +27,7 @@ pub struct Plan<'d> {
     /// The workspace's name.
     pub(super) name: String,
     /// The documents that change something.
-    pub(super) wanted: Vec<(&'d Document, Change)>,
+    pub(super) wanted: Vec<(&'d Document, DocumentChange)>,
     /// What no document names.
     pub(super) doomed: Vec<Document>,
     /// Subscriptions that end.
@@ -105,7 +105,7 @@ impl Operator {
         };
         for document in in_order(documents) {
             let former = only_one(&current, document)?;
-            let change = Change::between(former, document);
+            let change = DocumentChange::between(former, document);
             let is_made = workspace.is_none() && document.kind() == "workspace";
             if !change.is_new && !is_made && change.members.is_empty() {
                 continue;

@@ -162,7 +162,7 @@ pub struct Behind {
 }
 
 /// What is looked at, how bad it is, and what mends it.
-struct Look {
+struct DataCheck {
     about: &'static str,
     statement: &'static Statement,
     verdict: Verdict,
@@ -179,8 +179,8 @@ const UNPROCESSED: &str = "they wait in a queue (letterbox status), in a worker 
      counts them as unacknowledged), or among the dead letters (letterbox dead-letters list); \
      otherwise they are lost, or their dead letter was discarded";
 
-static LOOKS: &[Look] = &[
-    Look {
+static LOOKS: &[DataCheck] = &[
+    DataCheck {
         about: "deliveries",
         statement: &UNPROCESSED_DELIVERIES,
         verdict: Verdict::Warning,
@@ -189,7 +189,7 @@ static LOOKS: &[Look] = &[
         mend: UNPROCESSED,
         is_recent: true,
     },
-    Look {
+    DataCheck {
         about: "submissions",
         statement: &UNPROCESSED_SUBMISSIONS,
         verdict: Verdict::Warning,
@@ -198,7 +198,7 @@ static LOOKS: &[Look] = &[
         mend: UNPROCESSED,
         is_recent: true,
     },
-    Look {
+    DataCheck {
         about: "claims",
         statement: &INTERRUPTED_BATCHES,
         verdict: Verdict::Fine,
@@ -209,7 +209,7 @@ static LOOKS: &[Look] = &[
         mend: "",
         is_recent: false,
     },
-    Look {
+    DataCheck {
         about: "spill",
         statement: &SPILLED_MESSAGES,
         verdict: Verdict::Warning,
@@ -219,7 +219,7 @@ static LOOKS: &[Look] = &[
                are to be dead letters and the broker is away",
         is_recent: false,
     },
-    Look {
+    DataCheck {
         about: "signals",
         statement: &DOUBLED_SIGNALS,
         verdict: Verdict::Failure,
@@ -228,7 +228,7 @@ static LOOKS: &[Look] = &[
         mend: "tell those who read signals: compare body_sha256; please report this as a bug",
         is_recent: true,
     },
-    Look {
+    DataCheck {
         about: "runs",
         statement: &STRAY_RUNS,
         verdict: Verdict::Failure,
@@ -241,7 +241,7 @@ static LOOKS: &[Look] = &[
                CONFLICT DO NOTHING",
         is_recent: false,
     },
-    Look {
+    DataCheck {
         about: "finished runs",
         statement: &FINISHED_RUNS,
         verdict: Verdict::Failure,
@@ -252,7 +252,7 @@ static LOOKS: &[Look] = &[
                a.run_id AND r.finished_at IS NOT NULL",
         is_recent: false,
     },
-    Look {
+    DataCheck {
         about: "approvals",
         statement: &IDLE_QUESTIONS,
         verdict: Verdict::Warning,
@@ -264,7 +264,7 @@ static LOOKS: &[Look] = &[
                r.finished_at IS NOT NULL",
         is_recent: false,
     },
-    Look {
+    DataCheck {
         about: "subscriptions",
         statement: &CURSORS_AHEAD,
         verdict: Verdict::Failure,
@@ -304,7 +304,7 @@ impl Operator {
     }
 
     /// What is wrong for a moment only is not: whatever is not fine is counted twice.
-    async fn look(&self, look: &Look, hours: f64) -> Finding {
+    async fn look(&self, look: &DataCheck, hours: f64) -> Finding {
         let mut found = self.look_once(look, hours).await;
         if found.verdict != Verdict::Fine {
             tokio::time::sleep(AGAIN).await;
@@ -313,7 +313,7 @@ impl Operator {
         found
     }
 
-    async fn look_once(&self, look: &Look, hours: f64) -> Finding {
+    async fn look_once(&self, look: &DataCheck, hours: f64) -> Finding {
         // A look may take longer than what processes ask.
         let patience = [("statement_timeout", "25s".to_owned())];
         let database = self.database.saying(patience);
@@ -332,7 +332,7 @@ impl Operator {
     }
 }
 
-impl Look {
+impl DataCheck {
     fn found(&self, count: &Count) -> Finding {
         let is_late = count
             .oldest_seconds

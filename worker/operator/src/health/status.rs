@@ -88,7 +88,7 @@ WHERE (c.waits_for = 'owner' OR c.is_refused) AND c.disconnected_at IS NULL
 ORDER BY runs DESC LIMIT 20";
 
     /// What is remembered, and about how many claims are not moved yet.
-    fn status_memory() -> Memory = "
+    fn status_memory() -> MemoryRow = "
 SELECT keys, segments, bytes, deliveries + submissions AS claims FROM memory_size";
 
     /// The workspaces that are held.
@@ -209,7 +209,7 @@ struct DueRuns {
 
 /// What is remembered.
 #[derive(FromRow)]
-struct Memory {
+struct MemoryRow {
     keys: i64,
     segments: i64,
     bytes: i64,
@@ -280,7 +280,7 @@ impl Operator {
     }
 }
 
-impl Memory {
+impl MemoryRow {
     /// The claims that are far more than a mover leaves are told by an alert: some may be young, or
     /// not recorded yet.
     fn part(&self) -> Part {

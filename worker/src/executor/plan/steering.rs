@@ -15,26 +15,26 @@ use super::*;
 
 /// What an action of a definition is to be.
 #[derive(Debug, Clone)]
-enum Plan {
+enum RandomPlan {
     Call(Index),
     Choose(Index, [Vec<Self>; 2]),
     Ask(Index, [Vec<Self>; 2]),
     Delegate(Index),
 }
 
-fn plans() -> impl Strategy<Value = Vec<Plan>> {
+fn plans() -> impl Strategy<Value = Vec<RandomPlan>> {
     let leaf = || {
         prop_oneof![
-            3 => any::<Index>().prop_map(Plan::Call),
-            1 => any::<Index>().prop_map(Plan::Delegate),
+            3 => any::<Index>().prop_map(RandomPlan::Call),
+            1 => any::<Index>().prop_map(RandomPlan::Delegate),
         ]
     };
     let any_plan = leaf().prop_recursive(3, 16, 3, |inner| {
         let branches = || prop::array::uniform2(prop::collection::vec(inner.clone(), 0..3));
         prop_oneof![
-            2 => (any::<Index>(), branches()).prop_map(|(by, inside)| Plan::Choose(by, inside)),
-            3 => (any::<Index>(), branches()).prop_map(|(by, inside)| Plan::Ask(by, inside)),
-            2 => any::<Index>().prop_map(Plan::Call),
+            2 => (any::<Index>(), branches()).prop_map(|(by, inside)| RandomPlan::Choose(by, inside)),
+            3 => (any::<Index>(), branches()).prop_map(|(by, inside)| RandomPlan::Ask(by, inside)),
+            2 => any::<Index>().prop_map(RandomPlan::Call),
         ]
     });
     prop::collection::vec(any_plan, 1..5)
@@ -50,35 +50,35 @@ struct Writer {
 }
 
 impl Writer {
-    fn actions(&mut self, plans: &[Plan]) -> Vec<Value> {
+    fn actions(&mut self, plans: &[RandomPlan]) -> Vec<Value> {
         plans.iter().map(|plan| self.action(plan)).collect()
     }
 
-    fn action(&mut self, plan: &Plan) -> Value {
+    fn action(&mut self, plan: &RandomPlan) -> Value {
         self.ids += 1;
         let id = format!("a{}", self.ids);
         let request = json!({"id": id, "type": "http.request", "account": "a", "method": "POST",
             "path": "/"});
         let (mut action, branches) = match plan {
-            Plan::Call(by) => {
+            RandomPlan::Call(by) => {
                 let mut request = request;
                 request["body"] = json!({"x": format!("{{{{ {} }}}}", self.value(by))});
                 (request, None)
             }
-            Plan::Choose(by, inside) => {
+            RandomPlan::Choose(by, inside) => {
                 let condition = format!("({} | string | length) is even", self.value(by));
                 (
                     json!({"id": id, "type": "condition", "if": condition}),
                     Some(inside),
                 )
             }
-            Plan::Ask(by, inside) => {
+            RandomPlan::Ask(by, inside) => {
                 let input = format!("{{{{ {} }}}}", self.value(by));
                 let ask = json!({"id": id, "type": "ai.condition", "account": "a", "model": "m",
                     "question": "?", "input": input});
                 (ask, Some(inside))
             }
-            Plan::Delegate(by) => {
+            RandomPlan::Delegate(by) => {
                 let tool = json!({"name": "t", "description": "d", "account": "a", "method": "GET",
                     "path": "/", "parameters": {"type": "object", "properties": {}}});
                 let agent = json!({"id": id, "type": "ai.agent", "account": "a", "model": "m",
@@ -87,7 +87,7 @@ impl Writer {
                 (agent, None)
             }
         };
-        if !matches!(plan, Plan::Choose(..)) {
+        if !matches!(plan, RandomPlan::Choose(..)) {
             self.known.push(id);
         }
         if let Some(branches) = branches {
@@ -128,13 +128,13 @@ struct World {
 }
 
 /// What a run has sent: by action, the request and how it was steered.
-type Sent = BTreeMap<String, (String, Vec<Steering>)>;
+type SentRequests = BTreeMap<String, (String, Vec<Steering>)>;
 
-fn run(release: &Release, world: &World) -> Sent {
+fn run(release: &Release, world: &World) -> SentRequests {
     let form = json!({"text": "a submitter's"}).to_string();
     let mut context = TemplateContext::of_run(&form, "run", "now").unwrap();
     let mut records = HashMap::new();
-    let mut sent = Sent::new();
+    let mut sent = SentRequests::new();
     let mut failing = false;
     loop {
         let Some(next) = next(release, &|id| records.get(id), failing) else {
@@ -182,10 +182,10 @@ fn run(release: &Release, world: &World) -> Sent {
     }
 }
 
-type Ended = Result<(Option<Branch>, Option<String>), ()>;
+type EndedRun = Result<(Option<Branch>, Option<String>), ()>;
 
 impl World {
-    fn answer(&self, action: &Action, request: String) -> Ended {
+    fn answer(&self, action: &Action, request: String) -> EndedRun {
         let number: usize = action
             .id
             .trim_start_matches(char::is_alphabetic)

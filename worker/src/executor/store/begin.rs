@@ -9,7 +9,7 @@ use tokio::try_join;
 use uuid::Uuid;
 
 use super::{
-    Key, hold_runs, key,
+    TurnKey, hold_runs, key,
     rows::{ActionRow, RunRow},
     unless_empty,
 };
@@ -28,7 +28,7 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
     /// it is answered it may have been done. A question that is not asked any more is withdrawn.
     fn begin_attempts(
         attempts: &[ActionRow<'_>], lease_seconds: f64, least_seconds: f64,
-    ) -> Vec<Begun> = "
+    ) -> Vec<BegunAttempt> = "
 WITH may AS (
     SELECT i.* FROM unnest($1::action_change[]) AS i
     JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
@@ -90,9 +90,9 @@ SELECT workspace_id, run_id, idempotency_key FROM begun";
 
 /// An attempt that has begun.
 #[derive(FromRow)]
-struct Begun {
+struct BegunAttempt {
     #[row(from = key)]
-    run: Key,
+    run: TurnKey,
     idempotency_key: Uuid,
 }
 
@@ -127,7 +127,7 @@ struct BeginAttempts<'b> {
 }
 
 impl Work for BeginAttempts<'_> {
-    type Output = Vec<Begun>;
+    type Output = Vec<BegunAttempt>;
 
     async fn run(
         &self,

@@ -6,7 +6,7 @@ use letterbox_common::ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
 use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
-use super::{Key, key, rows::RunRow};
+use super::{TurnKey, key, rows::RunRow};
 use crate::executor::{
     kept_answers::MAX_HELD,
     record::{ActionRecord, Circumstances, RunFacts, TakenRun},
@@ -124,7 +124,7 @@ pub type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 pub async fn load(
     database: &Database,
     taken: &[TakenRun],
-) -> Result<HashMap<Key, Loaded>, DatabaseError> {
+) -> Result<HashMap<TurnKey, Loaded>, DatabaseError> {
     let all = taken.iter().map(RunRow::taken);
     let found = load_runs(database, &Vec::from_iter(all)).await?;
     let found = found.into_iter();
@@ -157,7 +157,7 @@ pub async fn load(
 #[derive(FromRow)]
 struct LoadedRun {
     #[row(from = key)]
-    key: Key,
+    key: TurnKey,
     #[row(flatten)]
     facts: RunFacts,
 }
@@ -166,7 +166,7 @@ struct LoadedRun {
 #[derive(FromRow)]
 struct Stored {
     #[row(from = key)]
-    key: Key,
+    key: TurnKey,
     stored: i64,
 }
 
@@ -174,7 +174,7 @@ struct Stored {
 #[derive(FromRow)]
 struct Record {
     #[row(from = key)]
-    key: Key,
+    key: TurnKey,
     action_id: String,
     #[row(flatten)]
     record: ActionRecord,

@@ -17,7 +17,7 @@ use self::rows::RunRow;
 
 statements! {
     /// Locks runs for their turns: those that last, and whether the run is to be cancelled.
-    fn hold_runs(turns: &[RunRow<'_>]) -> Vec<Held> = "
+    fn hold_runs(turns: &[RunRow<'_>]) -> Vec<HeldTurn> = "
 SELECT a.workspace_id, a.run_id, a.is_cancelled
 FROM unnest($1::run_change[]) AS i
 JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
@@ -26,17 +26,17 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
 }
 
 /// The key of a run.
-type Key = (WorkspaceId, RunId);
+type TurnKey = (WorkspaceId, RunId);
 
 /// A run whose turn lasts.
 #[derive(FromRow)]
-struct Held {
+struct HeldTurn {
     #[row(from = key)]
-    key: Key,
+    key: TurnKey,
     is_cancelled: bool,
 }
 
-fn key(row: &Row) -> Result<Key, RowError> {
+fn key(row: &Row) -> Result<TurnKey, RowError> {
     Ok((row.try_get("workspace_id")?, row.try_get("run_id")?))
 }
 

@@ -12,7 +12,7 @@ use letterbox_database::{Database, DatabaseError, Transaction, Work, statements}
 use tokio::try_join;
 
 use super::{
-    Key, hold_runs,
+    TurnKey, hold_runs,
     rows::{ActionRow, RunRow},
     unless_empty,
 };
@@ -193,13 +193,13 @@ pub async fn write(
 }
 
 /// What is found out about runs while transitions are written.
-struct Found {
+struct FoundAttempt {
     /// Those whose turns last, and whether they are to be cancelled.
-    held: HashMap<Key, bool>,
+    held: HashMap<TurnKey, bool>,
     /// Those whose answers count.
-    counted: HashSet<Key>,
+    counted: HashSet<TurnKey>,
     /// Those of which an attempt was answered since their turn looked.
-    outdated: HashSet<Key>,
+    outdated: HashSet<TurnKey>,
 }
 
 struct WriteTransitions<'s> {
@@ -214,7 +214,7 @@ impl Work for WriteTransitions<'_> {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        let Found {
+        let FoundAttempt {
             held,
             counted,
             outdated,
@@ -262,7 +262,7 @@ impl Work for WriteTransitions<'_> {
 
 impl<'s> WriteTransitions<'s> {
     /// Writes what can be written before it is known what counts.
-    async fn write(&self, transaction: &Transaction<'_>) -> Result<Found, DatabaseError> {
+    async fn write(&self, transaction: &Transaction<'_>) -> Result<FoundAttempt, DatabaseError> {
         let turns = self.rows(|one| Some(RunRow::of_turn(one.turn)));
         let answers = self.rows(ActionRow::answered);
         let changes = self.rows(ActionRow::changed);
@@ -290,10 +290,10 @@ impl<'s> WriteTransitions<'s> {
             unless_empty(&asked, |rows| wake_answered(transaction, rows)),
             unless_empty(&ends, |rows| end_runs(transaction, rows)),
         )?;
-        let mut outdated: HashSet<Key> = changes.iter().map(ActionRow::run).collect();
+        let mut outdated: HashSet<TurnKey> = changes.iter().map(ActionRow::run).collect();
         recorded.iter().for_each(|run| _ = outdated.remove(run));
         let held = held.into_iter().map(|one| (one.key, one.is_cancelled));
-        Ok(Found {
+        Ok(FoundAttempt {
             held: held.collect(),
             counted: counted.into_iter().collect(),
             outdated,

@@ -32,8 +32,8 @@ const LOST_AFTER: Duration = Duration::from_secs(15);
 
 /// What a worker remembers from look to look.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Memory {
-    cursor: Cursor,
+pub(super) struct LookMemory {
+    cursor: LookCursor,
     looked_at_all: Option<Instant>,
     /// Since when every look has seen runs of workers that seem to have died before the clock was
     /// set back.
@@ -48,7 +48,7 @@ pub(super) struct Memory {
 
 /// Where looks go on.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cursor {
+struct LookCursor {
     /// The workspace that was last to have a turn.
     last: Option<WorkspaceId>,
     /// The last lane of a window that did not show all; looks go on there and behind the last turn
@@ -56,7 +56,7 @@ struct Cursor {
     window: Option<Lane>,
 }
 
-impl Cursor {
+impl LookCursor {
     /// The lane behind which to look.
     fn behind(self) -> Option<Lane> {
         self.window.or(self.last.map(Lane::all_of))
@@ -76,13 +76,13 @@ pub(super) struct Look<'l> {
     pub(super) in_hand: HashMap<(WorkspaceId, RunId), Lane>,
     /// What it has was reported recently.
     pub(super) is_reported: bool,
-    pub(super) memory: &'l Memory,
+    pub(super) memory: &'l LookMemory,
 }
 
 /// What came of a look.
 pub(super) struct Looked {
     pub(super) taken: Vec<TakenRun>,
-    pub(super) memory: Memory,
+    pub(super) memory: LookMemory,
 }
 
 impl Work for Look<'_> {
@@ -113,7 +113,7 @@ impl Work for Look<'_> {
         };
         let now = Instant::now();
         let is_full = seen.due.len() == PAGE && !choice.due.is_empty();
-        let memory = Memory {
+        let memory = LookMemory {
             cursor,
             looked_at_all: if all && !is_full {
                 Some(now)
@@ -214,7 +214,7 @@ struct Chosen {
     take: Vec<Candidate>,
     /// Whose time has come but not the turn waits in its lane.
     wait: Vec<Candidate>,
-    cursor: Cursor,
+    cursor: LookCursor,
 }
 
 impl Choice<'_> {
@@ -238,7 +238,7 @@ impl Choice<'_> {
     }
 
     /// Gives turns to runs that are due, or `ready` in those lanes.
-    fn choose(&self, ready: &[Candidate], cursor: Cursor) -> Chosen {
+    fn choose(&self, ready: &[Candidate], cursor: LookCursor) -> Chosen {
         let mut waiting: HashMap<WorkspaceId, Vec<Candidate>> = HashMap::new();
         let may = self.due.iter().filter(|one| !self.held.holds(&one.lane));
         for one in ready.iter().chain(may) {
@@ -256,7 +256,7 @@ impl Choice<'_> {
         let mut wait: Vec<Candidate> = wait.copied().collect();
         take.sort_unstable_by_key(Candidate::key);
         wait.sort_unstable_by_key(Candidate::key);
-        let cursor = Cursor {
+        let cursor = LookCursor {
             last: last.or(cursor.last),
             // Behind a window that did not show all, unless this look was itself behind one.
             window: self.window.filter(|_| cursor.window.is_none()),

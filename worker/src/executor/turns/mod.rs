@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 use uuid::Uuid;
 
-use self::look::{Look, Memory};
+use self::look::{Look, LookMemory};
 pub(crate) use self::{fairness::Limits, hand::Hand};
 pub(super) use self::{hand::Place, store::STATEMENTS};
 use super::{Executor, record::TakenRun, store::load};
@@ -49,7 +49,7 @@ pub(crate) struct Turns {
 impl Turns {
     /// Takes runs until `stop`. Those in progress go on as tasks.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut memory = Memory::default();
+        let mut memory = LookMemory::default();
         while !stop.is_cancelled() {
             let pause = match self.look(&mut memory).await {
                 Ok(()) if memory.is_full => {
@@ -72,7 +72,7 @@ impl Turns {
     }
 
     /// Takes the runs whose turn it is, as many as there are free places, and starts them.
-    async fn look(&self, memory: &mut Memory) -> Result<(), DatabaseError> {
+    async fn look(&self, memory: &mut LookMemory) -> Result<(), DatabaseError> {
         let is_reported = memory
             .reported
             .is_some_and(|at| at.elapsed() < REPORT_EVERY);

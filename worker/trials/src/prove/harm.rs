@@ -7,13 +7,13 @@ use tokio_util::sync::CancellationToken;
 
 /// The outcome of the command that injects faults.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub(super) struct HarmFaults {
     pub(super) are_wanted: bool,
     pub(super) done: u64,
     pub(super) failed: u64,
 }
 
-impl Faults {
+impl HarmFaults {
     /// Calls the command again and again until `stop`, the last time to its end.
     pub(super) async fn do_harm(
         &mut self,

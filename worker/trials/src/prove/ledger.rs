@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{harm::Faults, sending::Sent};
+use super::{harm::HarmFaults, sending::Sent};
 use crate::Counts;
 
 /// The outcome of all events.
@@ -24,7 +24,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    pub(super) fn of(sent: &Sent, arrivals: &[u64], faults: &Faults) -> Self {
+    pub(super) fn of(sent: &Sent, arrivals: &[u64], faults: &HarmFaults) -> Self {
         let (mut times, mut latest, mut reordered) = (HashMap::<u64, u64>::new(), 0, 0);
         for number in arrivals {
             let times = times.entry(*number).or_default();
@@ -107,7 +107,7 @@ mod tests {
             events: [1, 2, 3, 4].map(|number| (number, true)).into(),
             ..Sent::default()
         };
-        let ledger = Ledger::of(&sent, &[2, 1, 3, 4, 4], &Faults::default());
+        let ledger = Ledger::of(&sent, &[2, 1, 3, 4, 4], &HarmFaults::default());
         assert_eq!((ledger.reordered, ledger.counts.doubled), (1, 1));
         assert!(!ledger.is_good());
     }

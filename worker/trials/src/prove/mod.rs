@@ -20,7 +20,7 @@ use url::Url;
 
 use self::{
     came_out::{CameOut, Source},
-    harm::Faults,
+    harm::HarmFaults,
     numbers::Numbers,
     sending::{Pace, Sent},
 };
@@ -87,9 +87,9 @@ pub async fn prove(command: ProveCommand, signer: &Signer) -> Result<Ledger, Tri
     let from = command.came_out;
     let source = Source::open(from.listen, from.queue, from.file, &came_out).await?;
     let every = Duration::from_secs(command.fault_seconds.into());
-    let mut faults = Faults {
+    let mut faults = HarmFaults {
         are_wanted: command.fault.is_some(),
-        ..Faults::default()
+        ..HarmFaults::default()
     };
     let stop = CancellationToken::new();
     let sending = async {

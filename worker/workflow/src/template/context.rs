@@ -153,17 +153,17 @@ pub struct TemplateContext {
     values: BTreeMap<&'static str, Value>,
     run: BTreeMap<&'static str, Value>,
     /// The answers of earlier actions, as they came: a template parses those that it names.
-    answers: BTreeMap<String, Answer>,
+    answers: BTreeMap<String, NamedAnswer>,
 }
 
 /// What an action was answered.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct NamedAnswer {
     status: Option<u16>,
     pub(super) body: Arc<[u8]>,
 }
 
-impl Answer {
+impl NamedAnswer {
     /// The value that templates see. A body that isn't JSON is undefined.
     pub(super) fn parse(&self) -> Value {
         let body = json::parse(&self.body).map_or(Value::UNDEFINED, Value::from_serialize);
@@ -193,7 +193,7 @@ impl TemplateContext {
         self.with_parsed(Value::from_iter([("", ""); 0]))
     }
 
-    pub(super) fn answers(&self) -> impl Iterator<Item = (&String, &Answer)> + Clone {
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&String, &NamedAnswer)> + Clone {
         self.answers.iter()
     }
 
@@ -225,7 +225,8 @@ impl TemplateContext {
     /// dropped after that: a `body` that isn't JSON, or has more than 10,000 values, is undefined.
     #[must_use]
     pub fn with_answer(mut self, id: &str, status: Option<u16>, body: Arc<[u8]>) -> Self {
-        self.answers.insert(id.to_owned(), Answer { status, body });
+        self.answers
+            .insert(id.to_owned(), NamedAnswer { status, body });
         self
     }
 

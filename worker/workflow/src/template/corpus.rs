@@ -20,7 +20,7 @@ struct Corpus {
 #[derive(Deserialize)]
 struct Case {
     /// Where it stands.
-    of: Place,
+    of: CorpusPlace,
     source: String,
     /// What it gives; `None` if it fails.
     gives: Option<String>,
@@ -28,7 +28,7 @@ struct Case {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Place {
+enum CorpusPlace {
     /// A header, a query, or a string of a body among other text.
     Text,
     /// A segment of a path.
@@ -44,10 +44,10 @@ impl Case {
         let template = Template::new(&*self.source);
         let renderer = context.renderer();
         match self.of {
-            Place::Text => template.render(Escape::None, &renderer),
-            Place::Path => template.render(Escape::PathSegment, &renderer),
-            Place::Json => template.json(&renderer),
-            Place::Condition => {
+            CorpusPlace::Text => template.render(Escape::None, &renderer),
+            CorpusPlace::Path => template.render(Escape::PathSegment, &renderer),
+            CorpusPlace::Json => template.json(&renderer),
+            CorpusPlace::Condition => {
                 let holds = Condition::new(&*self.source).holds(context)?;
                 Ok(holds.to_string())
             }

@@ -40,7 +40,7 @@ pub(crate) enum AccountCommand {
         #[arg(long)]
         base_url: Url,
         #[command(flatten)]
-        credential: Credential,
+        credential: CredentialFlags,
         /// Name of the header that carries the credential instead of 'Authorization'
         #[arg(long, value_name = "NAME", requires = "value_file")]
         header: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) enum AccountCommand {
         /// Id or name
         account: Named<AccountId>,
         #[command(flatten)]
-        credential: Credential,
+        credential: CredentialFlags,
     },
     /// Disconnect an account; its credential is destroyed
     Disconnect {
@@ -153,7 +153,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
 /// Where a credential is read from.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct Credential {
+pub(crate) struct CredentialFlags {
     /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
@@ -191,7 +191,7 @@ enum Given {
     ClientSecret(Option<Secret>),
 }
 
-impl Credential {
+impl CredentialFlags {
     fn read(&self) -> Result<Given, Failure> {
         let read = |file: &PathBuf| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
         Ok(match (&self.bearer_file, &self.value_file) {

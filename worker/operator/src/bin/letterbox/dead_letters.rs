@@ -35,7 +35,7 @@ pub(crate) enum DeadLettersCommand {
     /// Process dead letters again, oldest first; each entry still takes effect once
     Redrive {
         #[command(flatten)]
-        chosen: Chosen,
+        chosen: ChosenLetters,
         /// Messages each second [default: all at once]
         #[arg(long, value_name = "PER_SECOND",
               value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -65,7 +65,7 @@ pub(crate) struct Doomed {
 /// The dead letters to redrive.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
-pub(crate) struct Chosen {
+pub(crate) struct ChosenLetters {
     /// Only the message with this id, or with an entry of this id; its beginning is enough
     #[arg(conflicts_with = "all")]
     id: Option<String>,

@@ -74,7 +74,7 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
     let ensuring = operator.ensure_demo(&keys, before, &definition, &command.receiver_url);
     let demo = ensuring.await?;
 
-    let secrets = Secrets {
+    let secrets = DemoSecrets {
         database_url: DATABASE_URL.require()?,
         amqp_url: AMQP_URL.require()?,
         webhook_keys: keys_of(SealedColumn::WebhookSecret)?,
@@ -101,7 +101,7 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
 }
 
 /// The credentials of the servers, and the sealing keys.
-struct Secrets {
+struct DemoSecrets {
     database_url: SecretText,
     amqp_url: SecretText,
     webhook_keys: SecretText,
@@ -120,7 +120,7 @@ fn describe(
     settings: &CliSettings,
     command: &DemoCommand,
     demo: &Demo,
-    secrets: &Secrets,
+    secrets: &DemoSecrets,
     environment: &[(&str, &str)],
 ) -> Value {
     let environment: BTreeMap<_, _> = environment.iter().copied().collect();
@@ -175,7 +175,7 @@ fn dashboard(url: Option<&SecretText>) -> String {
 }
 
 /// The next steps, for people.
-fn guide(settings: &CliSettings, secrets: &Secrets, demo: &Demo, link: &Token) -> String {
+fn guide(settings: &CliSettings, secrets: &DemoSecrets, demo: &Demo, link: &Token) -> String {
     let base = settings.addresses.base();
     let token = demo.form_token.as_deref().unwrap_or("(none)");
     let form = demo

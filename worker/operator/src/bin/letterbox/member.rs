@@ -14,7 +14,7 @@ pub(crate) enum MemberCommand {
     /// Add a member, or change one
     Set {
         #[command(flatten)]
-        of: Of,
+        of: OfMember,
         /// A viewer may not run workflows
         #[arg(long, value_name = "owner|editor|runner|viewer")]
         role: MemberRole,
@@ -23,14 +23,14 @@ pub(crate) enum MemberCommand {
         deactivated: bool,
     },
     /// Remove a member
-    Remove(Of),
+    Remove(OfMember),
     /// List the members of a workspace
     List(InWorkspace),
 }
 
 /// Names a member.
 #[derive(Args)]
-pub(crate) struct Of {
+pub(crate) struct OfMember {
     #[command(flatten)]
     workspace: InWorkspace,
     #[arg(long)]
@@ -40,7 +40,7 @@ pub(crate) struct Of {
     yes: bool,
 }
 
-impl Of {
+impl OfMember {
     /// The ids of the workspace and the user.
     async fn ids(&self, operator: &Operator) -> Result<(WorkspaceId, UserId), Failure> {
         let workspace = self.workspace.id_to_grant(operator).await?;

@@ -321,7 +321,7 @@ async fn hurry(
 }
 
 /// The runs that a filter lets through.
-struct Found {
+struct FoundRun {
     workspace: WorkspaceId,
     /// Newest first.
     runs: Vec<RunId>,
@@ -334,7 +334,7 @@ async fn found(
     operator: &Operator,
     subjects: Subjects,
     states: &[RunState],
-) -> Result<Found, Failure> {
+) -> Result<FoundRun, Failure> {
     let workspace = subjects.workspace.ok_or(Failure::NoSubject)?;
     let workspace = operator.id(&workspace).await?;
     let mut filter = subjects.narrowed.filter(operator, workspace).await?;
@@ -343,7 +343,7 @@ async fn found(
     } else {
         filter.states.retain(|state| states.contains(state));
     }
-    let mut found = Found {
+    let mut found = FoundRun {
         workspace,
         runs: Vec::new(),
         shown: Vec::new(),
@@ -362,7 +362,7 @@ async fn found(
 }
 
 /// A preview of the order, and how to carry it out.
-fn would(done: &str, found: &Found) -> Output {
+fn would(done: &str, found: &FoundRun) -> Output {
     let count = found.runs.len();
     let mut lines = vec![format!("{count} runs would be {done}: give --yes to do it")];
     lines.extend_from_slice(&found.shown);

@@ -32,7 +32,7 @@ pub(crate) enum SignalCommand {
     /// List the newest signals of a workspace
     List {
         #[command(flatten)]
-        which: Which,
+        which: WhichSignals,
         /// Only those before this signal, the last one of the previous page
         #[arg(long, value_name = "SIGNAL_ID")]
         before: Option<Named<DeliveryId>>,
@@ -54,7 +54,7 @@ pub(crate) enum SignalCommand {
 
 /// A filter of signals.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Which {
+pub(crate) struct WhichSignals {
     #[command(flatten)]
     workspace: InWorkspace,
     /// Only of this webhook
@@ -74,7 +74,7 @@ pub(crate) struct Which {
     request_id: Option<String>,
 }
 
-impl Which {
+impl WhichSignals {
     async fn filter(self, operator: &Operator) -> Result<SignalFilter, Failure> {
         let workspace = self.workspace.id(operator).await?;
         let webhook = operator

@@ -32,7 +32,7 @@ pub(crate) enum SubscriptionCommand {
     /// Have the signals of a workspace published to a queue of RabbitMQ
     Subscribe {
         #[command(flatten)]
-        of: Of,
+        of: OfSubscription,
         /// Only those of this webhook, and of those that replace it
         #[arg(long)]
         webhook: Option<Named<WebhookId>>,
@@ -53,13 +53,13 @@ pub(crate) enum SubscriptionCommand {
     /// List the subscriptions of a workspace
     Subscriptions(InWorkspace),
     /// Publish nothing to a queue until it is resumed; nothing is left out
-    Pause(Of),
+    Pause(OfSubscription),
     /// Go on publishing to a queue
-    Resume(Of),
+    Resume(OfSubscription),
     /// Publish to a queue what was stored since a time, again
     Rewind {
         #[command(flatten)]
-        of: Of,
+        of: OfSubscription,
         /// A time such as 2026-01-31T08:00:00Z, yesterday or 1h; some of the minute before comes,
         /// too
         #[arg(long, value_name = "TIME", value_parser = moment)]
@@ -68,7 +68,7 @@ pub(crate) enum SubscriptionCommand {
     /// End a subscription; the user that was made for it is deleted
     Unsubscribe {
         #[command(flatten)]
-        of: Of,
+        of: OfSubscription,
         /// Delete the queue, too, with everything in it
         #[arg(long)]
         delete_queue: bool,
@@ -80,7 +80,7 @@ pub(crate) enum SubscriptionCommand {
 
 /// Names a subscription.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Of {
+pub(crate) struct OfSubscription {
     #[command(flatten)]
     workspace: InWorkspace,
     /// The queue, in the virtual host of AMQP_URL
@@ -172,7 +172,7 @@ async fn subscribe(
     }
 }
 
-async fn pause(operator: &Operator, of: &Of, pauses: bool) -> Result<Output, Failure> {
+async fn pause(operator: &Operator, of: &OfSubscription, pauses: bool) -> Result<Output, Failure> {
     let workspace = of.workspace.id(operator).await?;
     let pausing = operator.pause_subscription(workspace, &of.queue, pauses);
     let changed = pausing.await?;
