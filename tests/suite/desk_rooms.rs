@@ -540,7 +540,7 @@ async fn owners_ask_in_so_many_and_no_more() {
             .text()
             .await
             .unwrap()
-            .contains("an operator adds further ones")
+            .contains("an operator can add them")
     );
     world
         .assert_count("SELECT count(*) FROM users", users)

@@ -223,8 +223,8 @@ impl Operator {
         }
     }
 
-    /// Begins a session of the desk for a person that an issuer identifies. `None` if it is no user,
-    /// or the issuer is not trusted.
+    /// Begins a session of the desk for a person that an issuer identifies. `None` if it is no
+    /// user, or the issuer is not trusted.
     pub async fn begin_session_by(
         desk: &Database,
         vouched: &Vouched,

@@ -2,7 +2,10 @@
 //! comes for them is set aside without being tried, or each try would take the time of a lock from
 //! others.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use letterbox_common::ids::WorkspaceId;
 use parking_lot::Mutex;
@@ -10,8 +13,9 @@ use tokio::time::Instant;
 
 use crate::apply::DecodedEntry;
 
-/// How long a workspace waits of which nothing could be stored.
-const WAIT: Duration = Duration::from_secs(4);
+/// How long a workspace waits before it is tried again, doubled each time that a lock is met.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LAST_PAUSE: Duration = Duration::from_secs(15);
 /// How long no lock must be met before a workspace waits no more: by then everything of it that is
 /// in the spill was tried.
 const CALM: Duration = Duration::from_secs(10);
@@ -23,6 +27,7 @@ pub(super) struct LockedWorkspaces(Mutex<HashMap<WorkspaceId, Wait>>);
 struct Wait {
     /// When it is tried next.
     due: Instant,
+    pause: Duration,
     /// When a lock was met last.
     locked_at: Instant,
 }
@@ -31,12 +36,17 @@ impl LockedWorkspaces {
     /// Has workspaces wait, a row of which is locked.
     pub(super) fn add(&self, workspaces: impl IntoIterator<Item = WorkspaceId>) {
         let now = Instant::now();
-        let waits = workspaces.into_iter().map(|workspace| {
-            let due = now + WAIT;
-            let locked_at = now;
-            (workspace, Wait { due, locked_at })
-        });
-        self.0.lock().extend(waits);
+        let mut waiting = self.0.lock();
+        for workspace in workspaces.into_iter().collect::<HashSet<_>>() {
+            let former = waiting.get(&workspace).map(|wait| wait.pause * 2);
+            let pause = former.unwrap_or(FIRST_PAUSE).min(LAST_PAUSE);
+            let wait = Wait {
+                due: now + pause,
+                pause,
+                locked_at: now,
+            };
+            waiting.insert(workspace, wait);
+        }
     }
 
     /// Whether the workspace of an entry waits.
@@ -64,7 +74,7 @@ impl LockedWorkspaces {
         };
         let now = Instant::now();
         // There may be more of doors that nobody has locked.
-        wait.due = if stored > 0 { now } else { now + WAIT };
+        wait.due = if stored > 0 { now } else { now + wait.pause };
         if wait.locked_at + CALM < now {
             waiting.remove(&workspace);
         }

@@ -32,7 +32,8 @@ fn plans() -> impl Strategy<Value = Vec<RandomPlan>> {
     let any_plan = leaf().prop_recursive(3, 16, 3, |inner| {
         let branches = || prop::array::uniform2(prop::collection::vec(inner.clone(), 0..3));
         prop_oneof![
-            2 => (any::<Index>(), branches()).prop_map(|(by, inside)| RandomPlan::Choose(by, inside)),
+            2 => (any::<Index>(), branches())
+                .prop_map(|(by, inside)| RandomPlan::Choose(by, inside)),
             3 => (any::<Index>(), branches()).prop_map(|(by, inside)| RandomPlan::Ask(by, inside)),
             2 => any::<Index>().prop_map(RandomPlan::Call),
         ]
