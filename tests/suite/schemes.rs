@@ -189,7 +189,7 @@ async fn headers_go_with_the_signal() {
         assert!(storing.is_err(), "{stored}");
     }
     for (refused, told) in [
-        ("--kept-headers X-Gitlab-Token", "let somebody in"),
+        ("--kept-headers X-Gitlab-Token", "can hold a credential"),
         ("--scheme github --kept-headers X-Event", "says itself"),
     ] {
         let create = format!("webhook create --workspace {workspace} --name T {refused}");

@@ -1,7 +1,6 @@
 //! Headers that are kept of a delivery: what a tool says beside the body, such as the type of its
 //! event. Which ones follows from the scheme; a webhook of Letterbox's own scheme, or of a custom
-//! one, names some more. Nothing is kept that is known to let somebody in or to say where somebody
-//! is.
+//! one, names some more. No credential and no address is kept, as far as names tell.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ const MAX_NAMES: usize = 8;
 const MAX_BYTES: usize = 1_024;
 /// Maximum bytes of a name.
 const MAX_NAME: usize = 100;
-/// What the names of headers contain that let somebody in, sign, or say where somebody is.
+/// Parts of names of headers that hold a credential, a signature or an address.
 const NEVER: [&str; 18] = [
     "authoriz",
     "authent",
@@ -180,8 +179,7 @@ impl KeptNames {
     }
 }
 
-/// Whether a header is none of those that let somebody in, sign, or say where somebody is, as far
-/// as its name tells.
+/// Whether a header holds no credential, signature or address, as far as its name tells.
 fn may_be_kept(name: &HeaderName, rules: &Rules) -> bool {
     let name = name.as_str();
     let is_known = KNOWN.contains(&name);
