@@ -154,7 +154,11 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<Item<'_, 
                 Ok(smaller) => parts.extend(smaller),
                 // This part keeps its `Retry`; so do the others if the database is unavailable,
                 // which one error does not say.
-                Err(_) if error.fault == Fault::Transient => {
+                Err(part) if error.fault == Fault::Transient => {
+                    if error.is_of_lock() {
+                        part.into_iter()
+                            .for_each(|(_, _, outcome)| *outcome = EntryOutcome::Locked);
+                    }
                     if !parts.is_empty() && health::check(&recorder.database).await.is_err() {
                         return;
                     }

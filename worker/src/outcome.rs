@@ -15,6 +15,8 @@ pub(crate) enum EntryOutcome {
     Done,
     /// The database is unavailable, or a row is locked: try again. Nothing is wrong with it.
     Retry,
+    /// A row of its workspace is locked: try again, apart from others.
+    Locked,
     /// It can never be processed: dead-letter it with this reason.
     Reject(Rejection),
 }
@@ -76,7 +78,7 @@ impl EntryOutcome {
     pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Done => "done",
-            Self::Retry => "retry",
+            Self::Retry | Self::Locked => "retry",
             Self::Reject(_) => "rejected",
         }
     }

@@ -123,6 +123,15 @@ impl DatabaseError {
         self.code == Some(SqlState::READ_ONLY_SQL_TRANSACTION)
     }
 
+    /// Whether it waited in vain: for a row that is locked, or for longer than a statement may take.
+    #[must_use]
+    pub fn is_of_lock(&self) -> bool {
+        let waiting = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
+        self.code
+            .as_ref()
+            .is_some_and(|code| waiting.contains(code))
+    }
+
     /// Whether the server rolled the work back so that it can be retried.
     #[must_use]
     pub fn asks_for_retry(&self) -> bool {

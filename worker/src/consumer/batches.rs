@@ -51,15 +51,14 @@ pub(super) async fn consume(
         for delivery in &mut batch {
             let times = returns(delivery);
             for entry in open(delivery) {
-                match times == 0 && !storing.locked.has(&entry) {
+                match times == 0 && !storing.locked.has(entry.door()) {
                     true => fresh.push(entry),
                     false => aside.push((entry, times)),
                 }
             }
         }
         let stored = storing.store(&reader.queue, fresh, stop).await?;
-        let locked = stored.left.iter().filter_map(DecodedEntry::door);
-        storing.locked.add(locked.map(|(workspace, _)| workspace));
+        storing.locked.add(stored.locked);
         let unfinished = stored.left.into_iter().chain(stored.letters);
         aside.extend(unfinished.map(|entry| (entry, 0)));
         storing.set_aside(&reader.queue, &aside, stop).await?;

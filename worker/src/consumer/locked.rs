@@ -2,22 +2,19 @@
 //! comes for them is set aside without being tried, or each try would take the time of a lock from
 //! others.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use letterbox_common::ids::WorkspaceId;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::apply::DecodedEntry;
+use crate::apply::EntryDoor;
 
 /// How long a workspace waits before it is tried again, doubled each time that a lock is met.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(15);
-/// How long no lock must be met before a workspace waits no more: by then everything of it that is
-/// in the spill was tried.
+/// How long no lock must be met before a workspace waits no more, once nothing of it is to be
+/// taken: by then what was put off is tried, too.
 const CALM: Duration = Duration::from_secs(10);
 
 /// The workspaces that wait.
@@ -37,7 +34,7 @@ impl LockedWorkspaces {
     pub(super) fn add(&self, workspaces: impl IntoIterator<Item = WorkspaceId>) {
         let now = Instant::now();
         let mut waiting = self.0.lock();
-        for workspace in workspaces.into_iter().collect::<HashSet<_>>() {
+        for workspace in workspaces {
             let former = waiting.get(&workspace).map(|wait| wait.pause * 2);
             let pause = former.unwrap_or(FIRST_PAUSE).min(LAST_PAUSE);
             let wait = Wait {
@@ -49,10 +46,9 @@ impl LockedWorkspaces {
         }
     }
 
-    /// Whether the workspace of an entry waits.
-    pub(super) fn has(&self, entry: &DecodedEntry) -> bool {
-        let workspace = entry.door().map(|(workspace, _)| workspace);
-        workspace.is_some_and(|workspace| self.0.lock().contains_key(&workspace))
+    /// Whether the workspace of a door waits.
+    pub(super) fn has(&self, door: Option<EntryDoor>) -> bool {
+        door.is_some_and(|(workspace, _)| self.0.lock().contains_key(&workspace))
     }
 
     pub(super) fn all(&self) -> Vec<WorkspaceId> {
@@ -75,7 +71,7 @@ impl LockedWorkspaces {
         let now = Instant::now();
         // There may be more of doors that nobody has locked.
         wait.due = if stored > 0 { now } else { now + wait.pause };
-        if wait.locked_at + CALM < now {
+        if stored == 0 && wait.locked_at + CALM < now {
             waiting.remove(&workspace);
         }
     }

@@ -4,14 +4,17 @@
 //! What can't be stored now is put off. Workspaces that [wait](super::locked) have a loop of their
 //! own, in which they are tried one by one and door by door.
 //!
-//! A message that nobody has said anything of since it was taken is suspect: it may have killed its
-//! worker. It is stored by itself, after the others and in random order, and is given up after many
-//! such tries.
+//! A message that was taken a few times, and of which nobody has said anything since, is suspect:
+//! it may have killed its workers. It is stored by itself, after the others and in random order, and
+//! is given up after many such tries.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use letterbox_database::DatabaseError;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::storing::{Attempted, Storing};
@@ -29,6 +32,10 @@ const WAITING_PAGE: i64 = 20;
 const LEASE: Duration = Duration::from_secs(10);
 /// How long a message is left alone that could not be stored.
 const PUT_OFF: Duration = Duration::from_secs(3);
+/// The same for messages whose dead letters the broker does not take.
+const LETTERS_PUT_OFF: Duration = Duration::from_secs(10);
+/// From so many takes without a word on, a message is stored by itself.
+const SUSPECT_FROM: i64 = 3;
 /// Pause when there was nothing to take.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -74,71 +81,81 @@ async fn store_waiting(storing: &Storing<'_>) -> Result<bool, DatabaseError> {
 }
 
 /// Stores messages, those of a queue together, and if one of their doors may be locked those of a
-/// door. Returns how many entries it has stored.
+/// door. Gives back what there is no time for before the lease ends, and what turns out to be of a
+/// workspace that waits. Returns how many entries it has stored.
 async fn store_taken(
     storing: &Storing<'_>,
     taken: Vec<Spilled>,
     may_be_locked: bool,
 ) -> Result<usize, DatabaseError> {
-    let (fresh, mut returned): (Vec<_>, Vec<_>) =
-        taken.into_iter().partition(|one| one.returns == 0);
+    let began = Instant::now();
+    let (fresh, mut returned): (Vec<_>, Vec<_>) = taken
+        .into_iter()
+        .partition(|one| one.returns < SUSPECT_FROM);
     let mut together: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for one in fresh {
         let door = one.entries.first().and_then(door_of);
         let part = (one.queue.clone(), door.filter(|_| may_be_locked));
         together.entry(part).or_default().push(one);
     }
-    let mut stored = 0;
-    for ((queue, _), part) in together {
-        stored += store(storing, &queue, part, 0).await?;
-    }
     fastrand::shuffle(&mut returned);
-    for one in returned {
-        let queue = one.queue.clone();
-        let returns = one.returns;
-        stored += store(storing, &queue, vec![one], returns).await?;
+    let parts = together.into_values();
+    let parts = parts.chain(returned.into_iter().map(|one| vec![one]));
+    let mut stored = 0;
+    let mut untried = Vec::new();
+    for part in parts {
+        let door = part.first().and_then(|one| door_of(one.entries.first()?));
+        let waits = !may_be_locked && part.len() == 1 && storing.locked.has(door);
+        if waits || began.elapsed() > LEASE / 2 {
+            untried.extend(part.iter().map(|one| one.id));
+        } else {
+            stored += store(storing, part).await?;
+        }
+    }
+    if !untried.is_empty() {
+        spill::give_back(&storing.recorder.database, &untried).await?;
     }
     Ok(stored)
 }
 
-/// Stores messages of one queue that were returned so often; returns how many entries it has
-/// stored.
-async fn store(
-    storing: &Storing<'_>,
-    queue: &str,
-    taken: Vec<Spilled>,
-    returns: i64,
-) -> Result<usize, DatabaseError> {
-    let mut over = BTreeMap::new();
+/// Stores messages of one queue; returns how many entries it has stored.
+async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<usize, DatabaseError> {
+    let Some(first) = taken.first() else {
+        return Ok(0);
+    };
+    let queue = &first.queue.clone();
+    let returns = first.returns;
+    let mut over = BTreeSet::new();
     let mut entries = Vec::new();
     for one in taken {
-        over.insert(one.id, one.workspace);
+        over.insert(one.id);
         let decoded = |entry| DecodedEntry::new(entry, Some(one.id));
         entries.extend(one.entries.into_iter().map(decoded));
     }
     let Attempted {
         done,
         left,
+        locked,
         letters,
     } = match storing.is_deadly(returns).await {
         true => storing.bury(queue, entries, returns).await,
         false => storing.attempt(queue, entries).await,
     };
-    let mut take = |entry: DecodedEntry| over.remove_entry(&entry.spilled?);
-    let locked: Vec<_> = left.into_iter().filter_map(&mut take).collect();
-    let letters: Vec<_> = letters.into_iter().filter_map(&mut take).collect();
+    storing.locked.add(locked);
+    // What is to be a dead letter is not tried again; otherwise this worker has lived.
+    let (pause, takes) = match letters.is_empty() {
+        true => (PUT_OFF, 0),
+        false => (LETTERS_PUT_OFF, returns),
+    };
+    let unfinished = left.into_iter().chain(letters);
+    let left: Vec<i64> = unfinished
+        .filter_map(|one| over.take(&one.spilled?))
+        .collect();
     // Those that are stored are deleted already; of the others there are dead letters.
-    if over.len() > done || !locked.is_empty() || !letters.is_empty() {
-        // This worker has lived. What is to be a dead letter is not tried again.
-        let takes = if letters.is_empty() { 0 } else { returns };
-        let left: Vec<i64> = locked.iter().chain(&letters).map(|(id, _)| *id).collect();
-        let over: Vec<i64> = over.into_keys().collect();
+    if over.len() > done || !left.is_empty() {
+        let over: Vec<i64> = over.into_iter().collect();
         let database = &storing.recorder.database;
-        spill::settle_spilled(database, &over, &left, PUT_OFF.as_secs_f64(), takes).await?;
+        spill::settle_spilled(database, &over, &left, pause.as_secs_f64(), takes).await?;
     }
-    // The database answers: a row of these is locked.
-    storing
-        .locked
-        .add(locked.into_iter().map(|(_, workspace)| workspace));
     Ok(done)
 }

@@ -1,9 +1,10 @@
 //! Storing entries, and what comes of it: done, left for later, or a dead letter.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use letterbox_broker::{BrokerError, Publisher, spans};
+use letterbox_common::ids::WorkspaceId;
 use letterbox_database::health;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,8 @@ pub(super) struct Attempted {
     pub(super) done: usize,
     /// Those that can't be stored now.
     pub(super) left: Vec<DecodedEntry>,
+    /// Workspaces of these of which a row is locked.
+    pub(super) locked: BTreeSet<WorkspaceId>,
     /// Those that can never be stored, and whose dead letters the broker has not confirmed.
     pub(super) letters: Vec<DecodedEntry>,
 }
@@ -73,6 +76,7 @@ impl Storing<'_> {
         loop {
             let tried = self.attempt(queue, all.left).await;
             all.letters.extend(tried.letters);
+            all.locked.extend(tried.locked);
             all.done += tried.done;
             all.left = tried.left;
             if all.left.is_empty() || self.database_answers().await {
@@ -113,7 +117,9 @@ impl Storing<'_> {
     pub(super) async fn attempt(&self, queue: &str, entries: Vec<DecodedEntry>) -> Attempted {
         let mut span = spans::processing(queue, entries.iter().map(|one| &one.entry));
         let outcomes = apply::apply(self.recorder, &entries).await;
-        if let (Some(span), true) = (&mut span, outcomes.contains(&EntryOutcome::Retry)) {
+        let is_retried =
+            |one: &EntryOutcome| matches!(one, EntryOutcome::Retry | EntryOutcome::Locked);
+        if let (Some(span), true) = (&mut span, outcomes.iter().any(is_retried)) {
             span.fail("tried again");
         }
         drop(span);
@@ -133,6 +139,13 @@ impl Storing<'_> {
                     }
                 }
                 EntryOutcome::Retry => attempted.left.push(entry),
+                EntryOutcome::Locked => {
+                    let door = entry.door();
+                    attempted
+                        .locked
+                        .extend(door.map(|(workspace, _)| workspace));
+                    attempted.left.push(entry);
+                }
                 EntryOutcome::Reject(rejection) => {
                     self.dead_letter(queue, entry, &rejection, &mut attempted)
                         .await;
@@ -179,10 +192,12 @@ impl Storing<'_> {
         rejection: &Rejection,
         attempted: &mut Attempted,
     ) {
-        let alone = entry.entry.alone();
-        let published = dead_letters::publish(self.publisher, queue, &alone, rejection).await;
-        attempted
-            .letters
-            .extend(published.is_err().then_some(entry));
+        // After one that was not taken, no other is waited for.
+        let is_published = attempted.letters.is_empty() && {
+            let alone = entry.entry.alone();
+            let publishing = dead_letters::publish(self.publisher, queue, &alone, rejection);
+            publishing.await.is_ok()
+        };
+        attempted.letters.extend((!is_published).then_some(entry));
     }
 }

@@ -8,5 +8,5 @@
 mod store;
 
 pub(crate) use self::store::{
-    Aside, STATEMENTS, Spilled, leave, put, settle_spilled, take_spilled,
+    Aside, STATEMENTS, Spilled, give_back, leave, put, settle_spilled, take_spilled,
 };

@@ -19,8 +19,7 @@ FROM (SELECT workspace_id, spill_id FROM spilled_messages
       WHERE lease_is_over(lease_until, $2) AND (workspace_id = ANY ($3)) = $4
       ORDER BY lease_until LIMIT $1 FOR UPDATE SKIP LOCKED) AS oldest
 WHERE s.workspace_id = oldest.workspace_id AND s.spill_id = oldest.spill_id
-RETURNING s.spill_id AS id, s.workspace_id AS workspace, s.takes - 1 AS returns,
-    s.routing_key AS queue, s.message_type, s.body";
+RETURNING s.spill_id AS id, s.takes - 1 AS returns, s.routing_key AS queue, s.message_type, s.body";
 
     /// Deletes messages in the transaction that stores what is in them.
     fn leave_spill(messages: &[i64]) -> u64 = "
@@ -33,6 +32,11 @@ WITH over AS (DELETE FROM spilled_messages WHERE spill_id = ANY ($1))
 UPDATE spilled_messages
 SET lease_until = clock_timestamp() + $3::float8 * interval '1 second', takes = $4
 WHERE spill_id = ANY ($2)";
+
+    /// Gives messages back that were not tried, as if they had not been taken.
+    pub(crate) fn give_back(messages: &[i64]) = "
+UPDATE spilled_messages SET lease_until = clock_timestamp(), takes = takes - 1
+WHERE spill_id = ANY ($1)";
 
     /// Puts entries of a queue into the spill, as taken so often.
     fn put_aside(
@@ -49,8 +53,6 @@ FROM unnest($1::uuid[], $3::text[], $4::bytea[], $5::bigint[])
 #[derive(FromRow)]
 pub(crate) struct Spilled {
     pub(crate) id: i64,
-    /// As the gateway says: what is in it may say otherwise. Nil if it can't be told.
-    pub(crate) workspace: WorkspaceId,
     /// How often it was taken before and nobody has said what became of it.
     pub(crate) returns: i64,
     /// The queue to which it would have been published, or from which it came.
