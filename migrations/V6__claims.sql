@@ -25,7 +25,8 @@ CREATE TABLE open_batches (
     batch_id    bigint PRIMARY KEY,
     lease_until timestamptz NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-COMMENT ON TABLE open_batches IS 'Batches of claims whose outcome is open: not known to be recorded';
+COMMENT ON TABLE open_batches IS
+    'Batches of claims whose outcome is open: not known to be recorded';
 COMMENT ON COLUMN open_batches.batch_id IS 'Random; AMQP message_id';
 COMMENT ON COLUMN open_batches.lease_until IS
     'Until then no other gateway may take over its claims; by the database''s clock';

@@ -123,7 +123,7 @@ impl DatabaseError {
         self.code == Some(SqlState::READ_ONLY_SQL_TRANSACTION)
     }
 
-    /// Whether it waited in vain: for a row that is locked, or for longer than a statement may take.
+    /// Whether it waited in vain: for a locked row, or for longer than a statement may take.
     #[must_use]
     pub fn is_of_lock(&self) -> bool {
         let waiting = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];

@@ -5,11 +5,11 @@
 //! own, in which they are tried one by one and door by door.
 //!
 //! A message that was taken a few times, and of which nobody has said anything since, is suspect:
-//! it may have killed its workers. It is stored by itself, after the others and in random order, and
-//! is given up after many such tries.
+//! it may have killed its workers. It is stored by itself, after the others and in random order,
+//! and is given up after many such tries.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     time::Duration,
 };
 
@@ -32,8 +32,6 @@ const WAITING_PAGE: i64 = 20;
 const LEASE: Duration = Duration::from_secs(10);
 /// How long a message is left alone that could not be stored.
 const PUT_OFF: Duration = Duration::from_secs(3);
-/// The same for messages whose dead letters the broker does not take.
-const LETTERS_PUT_OFF: Duration = Duration::from_secs(10);
 /// From so many takes without a word on, a message is stored by itself.
 const SUSPECT_FROM: i64 = 3;
 /// Pause when there was nothing to take.
@@ -82,7 +80,7 @@ async fn store_waiting(storing: &Storing<'_>) -> Result<bool, DatabaseError> {
 
 /// Stores messages, those of a queue together, and if one of their doors may be locked those of a
 /// door. Gives back what there is no time for before the lease ends, and what turns out to be of a
-/// workspace that waits. Returns how many entries it has stored.
+/// door or a workspace with a lock. Returns how many entries it has stored.
 async fn store_taken(
     storing: &Storing<'_>,
     taken: Vec<Spilled>,
@@ -103,13 +101,18 @@ async fn store_taken(
     let parts = parts.chain(returned.into_iter().map(|one| vec![one]));
     let mut stored = 0;
     let mut untried = Vec::new();
+    let mut locked = HashSet::new();
     for part in parts {
         let door = part.first().and_then(|one| door_of(one.entries.first()?));
         let waits = !may_be_locked && part.len() == 1 && storing.locked.has(door);
-        if waits || began.elapsed() > LEASE / 2 {
+        if waits || locked.contains(&door) || began.elapsed() > LEASE / 2 {
             untried.extend(part.iter().map(|one| one.id));
-        } else {
-            stored += store(storing, part).await?;
+            continue;
+        }
+        let (done, is_locked) = store(storing, part).await?;
+        stored += done;
+        if is_locked && may_be_locked {
+            locked.insert(door);
         }
     }
     if !untried.is_empty() {
@@ -118,10 +121,11 @@ async fn store_taken(
     Ok(stored)
 }
 
-/// Stores messages of one queue; returns how many entries it has stored.
-async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<usize, DatabaseError> {
+/// Stores messages of one queue; returns how many entries it has stored, and whether a row of
+/// others is locked.
+async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<(usize, bool), DatabaseError> {
     let Some(first) = taken.first() else {
-        return Ok(0);
+        return Ok((0, false));
     };
     let queue = &first.queue.clone();
     let returns = first.returns;
@@ -141,12 +145,10 @@ async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<usize, Data
         true => storing.bury(queue, entries, returns).await,
         false => storing.attempt(queue, entries).await,
     };
+    let is_locked = !locked.is_empty();
     storing.locked.add(locked);
     // What is to be a dead letter is not tried again; otherwise this worker has lived.
-    let (pause, takes) = match letters.is_empty() {
-        true => (PUT_OFF, 0),
-        false => (LETTERS_PUT_OFF, returns),
-    };
+    let takes = if letters.is_empty() { 0 } else { returns };
     let unfinished = left.into_iter().chain(letters);
     let left: Vec<i64> = unfinished
         .filter_map(|one| over.take(&one.spilled?))
@@ -155,7 +157,7 @@ async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<usize, Data
     if over.len() > done || !left.is_empty() {
         let over: Vec<i64> = over.into_iter().collect();
         let database = &storing.recorder.database;
-        spill::settle_spilled(database, &over, &left, pause.as_secs_f64(), takes).await?;
+        spill::settle_spilled(database, &over, &left, PUT_OFF.as_secs_f64(), takes).await?;
     }
-    Ok(done)
+    Ok((done, is_locked))
 }
