@@ -5,8 +5,8 @@
 //! - entries that can't be stored although the database answers, because a row is locked, and what
 //!   comes for their workspace after them;
 //! - entries that can never be stored, while their dead letters can't be published;
-//! - entries of a returned message: something in it may have killed its worker, so each of them is
-//!   tried by itself.
+//! - entries of a returned message: something in it may have killed its worker, so they are tried
+//!   apart from fresh ones.
 
 use lapin::{message::Delivery, types::AMQPValue};
 use letterbox_broker::{BrokerError, RETURNS_HEADER, decode};
