@@ -285,7 +285,7 @@ impl Operator {
         found
     }
 
-    /// Batches that wait for the broker, and those that were perhaps not published.
+    /// Messages that wait in the spill, and batches that were perhaps not published.
     pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
         let spilled = ask(self, &SPILLED_MESSAGES, &[]).await?;
         Ok([spilled, ask(self, &INTERRUPTED_BATCHES, &[]).await?])

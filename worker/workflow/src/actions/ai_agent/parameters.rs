@@ -1,6 +1,8 @@
 //! The parameters of a tool: an object of strings, numbers and booleans, described by a JSON
 //! Schema. Arguments from a model are checked like submitted values of a form.
 
+use std::collections::HashSet;
+
 use letterbox_common::form::FieldType;
 use serde_json::{Map, Value, json};
 
@@ -73,14 +75,17 @@ impl ToolParameters {
         let parameters = properties.iter().filter_map(|(name, value)| {
             let place = schema.place(&format!("properties.{name}"));
             let fields = schema.diagnostics.fields(value, place)?;
-            Parameter::parse(fields, name, required.contains(&name.as_str()))
+            Parameter::parse(fields, name, required.contains(name.as_str()))
         });
         let parameters = parameters.collect();
         let mut schema = schema.members.clone();
         // Some models want all of them.
         schema.insert("additionalProperties".to_owned(), false.into());
         schema.entry("properties").or_insert_with(|| json!({}));
-        schema.entry("required").or_insert_with(|| json!([]));
+        let required = properties
+            .keys()
+            .filter(|name| required.contains(name.as_str()));
+        schema.insert("required".to_owned(), required.cloned().collect());
         Self {
             parameters,
             schema: schema.into(),
@@ -131,16 +136,16 @@ impl ToolParameters {
 }
 
 /// Parses the names of required properties.
-fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) -> Vec<&'v str> {
+fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) -> HashSet<&'v str> {
     let Some(value) = schema.get("required") else {
-        return Vec::new();
+        return HashSet::new();
     };
     let names = value
         .as_array()
         .map(|names| names.iter().map(Value::as_str));
-    let Some(names) = names.and_then(|names| names.collect::<Option<Vec<_>>>()) else {
+    let Some(names) = names.and_then(|names| names.collect::<Option<HashSet<_>>>()) else {
         schema.add("required", "must be a list of names");
-        return Vec::new();
+        return HashSet::new();
     };
     for name in names.iter().filter(|name| !properties.contains_key(**name)) {
         schema.add("required", format_args!("there is no property {name:?}"));
