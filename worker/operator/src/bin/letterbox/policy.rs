@@ -96,6 +96,7 @@ async fn set(
     policy: &str,
     dry_run: bool,
 ) -> Result<Output, Failure> {
+    // Before it holds: afterwards nothing would differ.
     let change = operator.preview_policy(workspace, policy).await?;
     let row = match dry_run {
         true => operator.policy(workspace).await?,
