@@ -468,13 +468,13 @@ async fn policies_have_a_history() {
     assert_eq!(default["default"], "allow");
     let deny = command_file("deny.json", r#"{"rules": [], "default": "deny"}"#);
     let by = "--by eve@example.com --reason trial";
-    world.order(format!("workspace policy acme --set {deny} {by}"));
+    world.order(format!("policy set acme {deny} {by}"));
     let set = world.order("policy reset acme");
     assert_eq!(set["version"], 2);
     assert_eq!(world.order("policy show acme"), default);
     let former = read(&world, "policy show acme --version 1");
     let again = command_file("again.json", &former);
-    let set = world.order(format!("workspace policy acme --set {again}"));
+    let set = world.order(format!("policy set acme {again}"));
     assert_eq!(set["version"], 3);
 
     let history = world.order("policy history acme");

@@ -265,7 +265,7 @@ async fn exit_codes_tell_refusals_from_misuse() {
         "workflow list --workspace NOBODY",
         "form-link create NOBODY",
         "workspace usage NOBODY",
-        "workspace policy NOBODY",
+        "policy show NOBODY",
         "account list --workspace NOBODY",
         "account disconnect NOBODY --yes",
         "approval list --workspace NOBODY",

@@ -13,7 +13,6 @@ const EXAMPLES: &[&str] = &[
     "letterbox workspace hold Acme --by ada@example.com --reason 'wrong price list'",
     "letterbox workspace release Acme",
     "letterbox workspace delete 01a1ff48-6c80-7651-82c4-c95867595738 --name Acme",
-    "letterbox workspace policy Acme --set policy.json --dry-run",
     "letterbox use Acme",
     "letterbox user create --email ada@example.com --name 'Ada Lovelace'",
     "letterbox user list --limit 20",

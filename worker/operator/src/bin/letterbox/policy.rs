@@ -1,6 +1,6 @@
-//! `letterbox policy …`, and `letterbox workspace policy`, which sets one.
+//! `letterbox policy …`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
@@ -74,19 +74,6 @@ pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Outp
             set(operator, workspace, &default.policy.to_string(), false).await?
         }
     })
-}
-
-/// Shows the current policy, or sets it.
-pub(crate) async fn show_or_set(
-    operator: &Operator,
-    workspace: WorkspaceId,
-    file: Option<&Path>,
-    dry_run: bool,
-) -> Result<Output, Failure> {
-    match file {
-        None => Ok(Output::one(&operator.policy(workspace).await?)),
-        Some(file) => set(operator, workspace, &file::read_text(file)?, dry_run).await,
-    }
 }
 
 /// Sets a policy, unless it is a dry run, and says what that changes.

@@ -1,13 +1,11 @@
 //! `letterbox workspace …`
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
 use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_operator::{Named, Operator, WorkspaceSettings, or_unlimited};
 use serde_json::json;
 
-use crate::{Failure, Output, output, policy};
+use crate::{Failure, Output, output};
 
 const COLUMNS: [&str; 5] = [
     "workspace_id",
@@ -61,17 +59,6 @@ pub(crate) enum WorkspaceCommand {
         /// Its name, as a safeguard
         #[arg(long)]
         name: String,
-    },
-    /// Show or set the policy: what actions may do, need approval for, or may not do
-    Policy {
-        workspace_id: Named<WorkspaceId>,
-        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
-        /// "default": ...}; - reads standard input
-        #[arg(long, value_name = "FILE")]
-        set: Option<PathBuf>,
-        /// Show what would change, without setting it
-        #[arg(long, requires = "set")]
-        dry_run: bool,
     },
 }
 
@@ -144,14 +131,6 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Delete { workspace_id, name } => {
             let rows = operator.delete_workspace(workspace_id, &name).await?;
             Output::one(&json!({ "workspace_id": workspace_id, "deleted_rows": rows }))
-        }
-        WorkspaceCommand::Policy {
-            workspace_id,
-            set,
-            dry_run,
-        } => {
-            let workspace = operator.id(&workspace_id).await?;
-            policy::show_or_set(operator, workspace, set.as_deref(), dry_run).await?
         }
     })
 }
