@@ -221,6 +221,7 @@ impl Operator {
         let workspace = run.row.workspace_id;
         for (id_of_action, sealed) in kept_answers(self, workspace, id).await? {
             let mut actions = run.actions.iter_mut();
+            // It may have begun since the actions were read.
             let Some(action) = actions.find(|action| action.action_id == id_of_action) else {
                 continue;
             };

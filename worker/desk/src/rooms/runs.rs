@@ -24,14 +24,17 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
         return Ok(visit.page("runs", "Runs", json!({ "workspaces": [] })));
     };
     let workflow: Option<WorkflowId> = query.get("workflow").map(id).transpose()?;
-    let mut filter = RunFilter::of(workspace).with_workflow(workflow);
+    let mut filter = RunFilter {
+        workflow,
+        ..RunFilter::default()
+    };
     let state: Option<RunState> = query.get("state").map(id).transpose()?;
     filter.states.extend(state);
     if let (Some(key), Some(value)) = (query.get("field"), query.get("value")) {
         filter.field = Some((key.to_owned(), value.to_owned()));
     }
     let before: Option<RunId> = query.get("before").map(id).transpose()?;
-    let runs = operator.runs(&filter, before, EACH).await?;
+    let runs = operator.runs(workspace, &filter, before, EACH).await?;
     let workflows = operator.workflows(workspace).await?;
     let older = (runs.len() == EACH as usize).then(|| runs.last()).flatten();
     let older = older.map(|last| format!("{}&before={}", query.without("before"), last.run_id));

@@ -103,7 +103,7 @@ pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Tr
         "webhook": row.webhook_id,
         "url": visit.desk.addresses.webhook_url(address),
         "secret": secret,
-        "is_own_scheme": row.scheme == Scheme::Letterbox,
+        "is_own_scheme": row.settings.scheme() == Scheme::Letterbox,
     });
     Ok(visit.once("webhook_new", "Webhook", found))
 }
@@ -113,12 +113,15 @@ pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, T
     let operator = &visit.operator;
     let webhook = id(webhook)?;
     let row = operator.webhook(webhook).await?;
-    let mut filter = SignalFilter::of(row.workspace_id);
-    filter.webhook = Some(webhook);
+    let filter = SignalFilter {
+        webhook: Some(webhook),
+        ..SignalFilter::default()
+    };
+    let signals = operator.signals(row.workspace_id, &filter, None, EACH);
     let found = json!({
         "webhook": row,
         "refusals": operator.refusals(webhook, EACH).await?,
-        "signals": operator.signals(&filter, None, EACH).await?,
+        "signals": signals.await?,
     });
     Ok(visit.page("webhook", "Webhook", found))
 }

@@ -242,6 +242,7 @@ impl Operator {
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
                 || backlog.iter().any(|kind| kind.late_because.is_some())
+                // Among them are those that have just failed, which is not late yet.
                 || behind.iter().any(|one| one.seconds > LATE_SECONDS),
             parts,
             backlog,
