@@ -74,6 +74,7 @@ use crate::{
     egress::{self, Egress},
     metrics, outcome,
     stored_bytes::StoredBytes,
+    worker::Worker,
 };
 
 /// How often the log names an account that could not be used, and how many in that time.
@@ -140,9 +141,7 @@ pub(crate) struct Executor {
 impl Executor {
     /// An executor that writes with tasks of `writing`, which end when it is dropped.
     pub(crate) fn new(
-        database: Database,
-        keys: KeyRing,
-        egress: Egress,
+        worker: Worker,
         timeouts: Timeouts,
         stop: CancellationToken,
         stored_bytes: StoredBytes,
@@ -155,11 +154,11 @@ impl Executor {
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TELL_EVERY)
                 .build(),
-            parsed: Parsed::new(database.clone()),
-            batches: Batches::start(&database, timeouts.lease, writing),
-            database,
-            keys,
-            egress,
+            parsed: Parsed::new(worker.database.clone()),
+            batches: Batches::start(&worker.database, timeouts.lease, writing),
+            database: worker.database,
+            keys: worker.keys,
+            egress: worker.egress,
             timeouts,
             stop,
         }

@@ -5,38 +5,35 @@
 
 mod store;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use letterbox_common::{
     grant::Grant,
-    sealing::{KeyRing, OpenError, Place, Seal, Secret},
+    sealing::{OpenError, Place, Seal, Secret},
 };
-use letterbox_database::{Database, DatabaseError, Fault};
+use letterbox_database::{DatabaseError, Fault};
 use oauth2::{
     AuthType, AuthorizationCode, ClientId, ClientSecret, HttpRequest, PkceCodeVerifier,
     RedirectUrl, RefreshToken, RequestTokenError, Scope, TokenResponse, TokenUrl,
     basic::{BasicClient, BasicErrorResponse, BasicErrorResponseType, BasicTokenResponse},
 };
-use tokio::sync::Semaphore;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use self::store::{Due, KeptGrant};
 pub(crate) use self::store::{STATEMENTS, refuse_token};
 use crate::{
     egress::{Egress, EgressError},
+    leased::{self, Pace, work},
     metrics, outcome,
+    worker::Worker,
 };
 
-/// How often the worker looks for grants that are due.
-const EVERY: Duration = Duration::from_secs(1);
-/// Maximum exchanges at a time.
-const AT_ONCE: usize = 100;
-/// No exchange begins so long after its grant was taken: two questions later another worker may
-/// take it.
-const BEGINS_WITHIN: Duration = Duration::from_secs(15);
+const PACE: Pace = Pace {
+    every: Duration::from_secs(1),
+    at_once: 100,
+    // Two questions later another worker may take the grant.
+    begins_within: Duration::from_secs(15),
+};
 /// How long before its end a token is renewed; one that lasts less than twice as long, at half
 /// time.
 const EARLY: Duration = Duration::from_secs(300);
@@ -76,42 +73,19 @@ const TROUBLES: [&str; 3] = ["temporarily_unavailable", "server_error", "slow_do
 type GrantRefusal = RequestTokenError<AskError, BasicErrorResponse>;
 
 /// Gets tokens.
-pub(crate) struct Grants {
-    pub(crate) database: Database,
-    pub(crate) keys: KeyRing,
-    pub(crate) egress: Egress,
-}
+pub(crate) struct Grants(pub(crate) Worker);
 
 impl Grants {
     /// Renews until `stop`, and ends what has begun: a refresh token may work only once.
     pub(crate) async fn keep(self, stop: CancellationToken) {
-        let grants = Arc::new(self);
-        let exchanges = TaskTracker::new();
-        // What is written for long, because an account is locked, takes nobody's place.
-        let places = Arc::new(Semaphore::new(AT_ONCE));
-        while !stop.is_cancelled() {
-            let taken = Instant::now();
-            let free = places.available_permits() as i32;
-            // The database crate logs the failure; the next round tries again.
-            let due = store::take_grants(&grants.database, free).await;
-            for due in due.unwrap_or_default() {
-                let grants = Arc::clone(&grants);
-                let place = Arc::clone(&places);
-                let place = place.try_acquire_owned();
-                exchanges.spawn(async move { grants.renew(&due, taken, place).await });
-            }
-            stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
-        }
-        exchanges.close();
-        exchanges.wait().await;
+        let take = |most| store::take_grants(&self.0.database, most as i32);
+        work(&PACE, &stop, take, |due, place| self.renew(due, place)).await;
     }
 
     /// Exchanges a grant, and writes what came of it for as long as the database is away.
-    async fn renew(&self, due: &Due, taken: Instant, place: impl Sized) {
-        if taken.elapsed() > BEGINS_WITHIN {
-            return;
-        }
-        let exchanged = self.exchange(due).await;
+    async fn renew(&self, due: Due, place: leased::Place) {
+        let exchanged = self.exchange(&due).await;
+        // What is written for long, because an account is locked, takes nobody's place.
         drop(place);
         let outcome = match &exchanged {
             Ok(_) => "renewed",
@@ -124,10 +98,10 @@ impl Grants {
                 "an account got no token");
         }
         let mut pauses = outcome::pauses();
-        while let Err(error) = self.write(due, &exchanged).await
+        while let Err(error) = self.write(&due, &exchanged).await
             && error.fault == Fault::Transient
         {
-            tokio::time::sleep(pauses.next().unwrap_or(EVERY).min(EVERY)).await;
+            tokio::time::sleep(pauses.next().unwrap_or(PACE.every).min(PACE.every)).await;
         }
     }
 
@@ -136,7 +110,7 @@ impl Grants {
         due: &Due,
         exchanged: &Result<KeptGrant, NoToken>,
     ) -> Result<(), DatabaseError> {
-        let database = &self.database;
+        let database = &self.0.database;
         let workspace = due.workspace_id;
         let account = due.account_id;
         match exchanged {
@@ -180,7 +154,7 @@ impl Grants {
             return Err(NoToken::Spent(why.to_owned()));
         }
         let asking = Asking {
-            egress: &self.egress,
+            egress: &self.0.egress,
             due,
             secret: secret.as_ref().and_then(|secret| text(secret)),
             grant: grant.as_ref(),
@@ -202,7 +176,7 @@ impl Grants {
         let Some(sealed) = sealed else {
             return Ok(None);
         };
-        let opened = self.keys.open(place, sealed).map_err(|error| {
+        let opened = self.0.keys.open(place, sealed).map_err(|error| {
             let reason = format!("its client secret or refresh token can't be decrypted: {error}");
             match error {
                 OpenError::UnknownKey { .. } => NoToken::Failed(reason),
@@ -225,7 +199,7 @@ impl Grants {
             return Err(refused("what its server gave is no token"));
         }
         let seal = |place, value: &[u8]| {
-            let sealed = self.keys.seal(place, value);
+            let sealed = self.0.keys.seal(place, value);
             sealed.map_err(|error| NoToken::Failed(error.to_string()))
         };
         let fresh = answer.refresh_token();
