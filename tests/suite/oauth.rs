@@ -452,7 +452,8 @@ async fn what_a_server_gave_is_kept() {
     assert!(worker.log().contains("\"in_order\":true"));
 }
 
-/// A server that says anything in its refusal does not say it in the log, nor to anybody.
+/// A server that says anything in its refusal does not say it in the log, and to the owner without
+/// the secret that it quotes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_says_is_not_repeated() {
     let says = json!({"error": format!("no\u{0}\n{SECRET}")}).to_string();
@@ -463,11 +464,13 @@ async fn what_a_server_says_is_not_repeated() {
     };
     let (world, gateway, worker) = World::with_both().await;
     connected(&world, &gateway, &server).await;
-    let told = "SELECT count(*) FROM grants WHERE error = 'its server refuses'";
-    world.await_count("it is written", told, 1).await;
-    assert!(worker.log().contains("its server refuses"));
+    let told = r#"it answered with status 400: "no\0\n[hidden]""#;
+    let is_told = format!("SELECT count(*) FROM grants WHERE error = '{told}'");
+    world.await_count("it is written", &is_told, 1).await;
+    worker.await_log("an account got no token").await;
+    assert!(!worker.log().contains("hidden"));
     let (_, status) = crate::status::status(&world);
-    assert_eq!(status["unconnected"][0]["error"], "its server refuses");
+    assert_eq!(status["unconnected"][0]["error"], told);
 }
 
 /// The owner lets Letterbox in, takes that back, and lets it in again: what came meanwhile waits,

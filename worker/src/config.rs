@@ -13,19 +13,21 @@ use letterbox_common::{
     sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, key_ring},
 };
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
+use letterbox_workflow::actions::TIMEOUT;
 use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    egress::{self, AllowList, Egress},
+    egress::{AllowList, Egress},
     executor::{MIN_LEASE, Timeouts},
     notices::{Mailer, SMTP_URL},
     upkeep::retention::Retention,
     worker::Worker,
 };
 
-/// A shutdown must outlast the longest request plus 5 s to record its answer.
-const MIN_SHUTDOWN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 5);
+/// A shutdown must outlast a request plus 5 s to record its answer. One that may take longer is cut
+/// off, as by a crash.
+const MIN_SHUTDOWN: Duration = Duration::from_secs(TIMEOUT.as_secs() + 5);
 
 /// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use letterbox_common::{Token, sealing::Place};
 use letterbox_database::DatabaseError;
-use letterbox_workflow::actions::Request;
+use letterbox_workflow::actions::{self, BodyType, Request};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -116,11 +116,12 @@ impl Notices {
                     url: account.base_url.clone(),
                     headers: Vec::new(),
                     body: Some(body.to_string()),
+                    body_type: BodyType::Json,
                 };
                 let answer = self
                     .worker
                     .egress
-                    .send(&request, &credential, letter.id, None)
+                    .send(&request, &credential, letter.id, actions::TIMEOUT, None)
                     .await;
                 match answer.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),

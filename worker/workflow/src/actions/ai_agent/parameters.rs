@@ -107,9 +107,11 @@ impl ToolParameters {
 
     /// Checks the JSON text of the arguments from a model. An error is worded for the model.
     pub(super) fn check(&self, text: &str) -> Result<Arguments, String> {
-        let given: Value = serde_json::from_str(text)
+        // As some models say that there are none.
+        let text = Some(text.trim()).filter(|text| !["", "null"].contains(text));
+        let given: Value = serde_json::from_str(text.unwrap_or("{}"))
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
-        let Value::Object(given) = given else {
+        let Value::Object(mut given) = given else {
             return Err("the arguments must be an object".to_owned());
         };
         for name in given.keys() {
@@ -123,12 +125,15 @@ impl ToolParameters {
             }
         }
         for parameter in &self.parameters {
-            match given.get(&parameter.name) {
+            match given.get_mut(&parameter.name) {
                 None if parameter.is_required => {
                     return Err(format!("{:?} is required", parameter.name));
                 }
                 None => {}
-                Some(value) => parameter.check(value)?,
+                Some(value) => {
+                    parameter.make_whole(value);
+                    parameter.check(value)?;
+                }
             }
         }
         Ok(Arguments(given))
@@ -182,6 +187,18 @@ impl Parameter {
             choices,
             is_required,
         })
+    }
+
+    /// Makes an integer of `5.0`, as some models write it.
+    fn make_whole(&self, value: &mut Value) {
+        let double = value
+            .as_f64()
+            .filter(|_| value.is_f64() && self.kind == "integer");
+        // Up to here a double is exact.
+        let is_whole = |double: &f64| double.fract() == 0.0 && double.abs() < 9e15;
+        if let Some(whole) = double.filter(is_whole) {
+            *value = (whole as i64).into();
+        }
     }
 
     fn check(&self, value: &Value) -> Result<(), String> {
@@ -288,8 +305,13 @@ mod tests {
             let refusal = parameters.check(given).err();
             assert_eq!(refusal.as_deref(), refused, "{given:.60}");
         }
+        for none in ["", " ", "null", "{}"] {
+            let refusal = parameters.check(none).unwrap_err();
+            assert_eq!(refusal, "\"name\" is required", "{none:?}");
+        }
+        let whole = parameters.check(r#"{"name":"Ada","count":5.0}"#).unwrap();
+        assert_eq!(whole.0["count"].to_string(), "5");
         for broken in [
-            "",
             "{",
             "{\"name\":\"Ada\"} x",
             "{\"share\":1e400,\"name\":\"\"}",
