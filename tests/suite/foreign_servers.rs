@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_tests::{
-    CHAT, Peer, Received, Reply, Scene, World, asking, call, call_with, command_file, post,
+    CHAT, Peer, Received, Reply, Scene, World, asking, call, call_with, command_file,
+    definition_with, post,
 };
 use letterbox_workflow::actions::Branch;
 use serde_json::{Value, json};
@@ -303,6 +304,38 @@ async fn token_servers_give_tokens_in_their_ways() {
         "{told:?}"
     );
     let accounts = world.order(format!("account list --workspace {}", plain.workspace));
+    let accounts = accounts.as_array().unwrap();
     let ready = |account: &&Value| account["waits_for"].is_null();
-    assert_eq!(accounts.as_array().unwrap().iter().filter(ready).count(), 5);
+    assert_eq!(accounts.iter().filter(ready).count(), 5);
+    // From the first failure on it is the same reason wherever somebody looks.
+    let mut action = post("send");
+    action["account"] = "page".into();
+    let definition = definition_with(json!([action]));
+    let form = world
+        .form_of(&gateway, plain.workspace, plain.owner, &definition)
+        .await;
+    form.assert_accepts("k").await;
+    world
+        .await_rows("active_runs WHERE state = 'ready'", 1)
+        .await;
+    let run = world.run_of(&form).await;
+    let sentence = format!("for a token of the account page: {}", told[1]);
+    assert_eq!(run.waits().as_ref(), Some(&sentence));
+    let shown = world
+        .letterbox(format!("run show {}", run.row.run_id))
+        .stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains(&sentence), "{shown}");
+    let (_, status) = crate::status::status(&world);
+    let unconnected = status["unconnected"].as_array().unwrap();
+    let page = unconnected
+        .iter()
+        .find(|one| one["account"] == "page")
+        .unwrap();
+    assert_eq!(
+        (&page["error"], &page["waits_for"]),
+        (&json!(told[1]), &json!("token"))
+    );
+    let page = accounts.iter().find(|one| one["name"] == "page").unwrap();
+    assert_eq!(page["error"], told[1]);
 }

@@ -24,7 +24,9 @@ use crate::{
 macro_rules! account_columns {
     () => {
         "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
-         disconnected_at, is_refused, waits_for"
+         disconnected_at, is_refused, waits_for, (SELECT g.error FROM grants g \
+         WHERE g.workspace_id = connected_accounts.workspace_id \
+         AND g.account_id = connected_accounts.account_id) AS error"
     };
 }
 
@@ -126,6 +128,8 @@ pub struct AccountRow {
     pub is_refused: bool,
     /// What the account waits for, and with it every run that calls it; `None` if it can be called.
     pub waits_for: Option<AccountWait>,
+    /// Why it got no new token, in the words of its server; `None` if it got one, or needs none.
+    pub error: Option<String>,
 }
 
 /// An account's last answer.

@@ -117,7 +117,7 @@ fn end_of(status: u16) -> AttemptEnd {
     }
 }
 
-/// What an answer that is a failure says: its status, and where it redirects, which is not followed.
+/// What an answer that is a failure says: its status, and where it redirects: that is not followed.
 fn answered_with(response: &HttpResponse) -> String {
     let status = response.status;
     let location = response

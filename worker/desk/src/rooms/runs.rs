@@ -59,6 +59,7 @@ pub(crate) async fn show(visit: &Visit<'_>, run: &str) -> Result<Response, Troub
     let actions: Vec<_> = run.actions.iter().map(told).collect();
     let found = json!({
         "run": &run,
+        "waits": run.waits(),
         "submitted": run.input.as_ref().and_then(|input| input.members()),
         "actions": actions,
         "is_over": is_over(&run),

@@ -14,12 +14,13 @@ use crate::{
     settings::CliSettings,
 };
 
-const COLUMNS: [&str; 6] = [
+const COLUMNS: [&str; 7] = [
     "account_id",
     "name",
     "user_id",
     "base_url",
     "waits_for",
+    "error",
     "disconnected_at",
 ];
 
