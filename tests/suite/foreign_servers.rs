@@ -249,6 +249,78 @@ async fn a_model_may_think_for_long() {
     assert_eq!(peer.targets(), [CHAT, "/steered"]);
 }
 
+/// Whoever stops waits no longer for it than for another request, and hands the run on at once.
+#[tokio::test]
+#[ignore = "long: a worker stops for 20 seconds"]
+async fn a_long_question_does_not_hold_up_a_stop() {
+    let peer = Peer::start(|_, before| match before {
+        0 => Reply::Silence,
+        _ => Reply::chat("yes"),
+    })
+    .await;
+    let mut scene = Scene::new(&peer, asking()).await;
+    scene.form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    scene.worker.terminate();
+    scene.worker.ended().await;
+    assert!(scene.worker.log().contains("\"in_order\":true"));
+    let _worker = scene.world.worker().await;
+    scene.world.await_state("succeeded", 1).await;
+    let key = |request: &Received| request.header("idempotency-key").map(str::to_owned);
+    let received = peer.received();
+    assert_eq!(key(&received[0]), key(&received[1]));
+}
+
+/// A token, a key in a header of its own, a name with a password, or nothing.
+#[tokio::test]
+async fn credentials_come_as_servers_want_them() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway, _worker) = World::with_both().await;
+    let plain = world.form(&gateway).await;
+    let file = |name: &str, text: &str| command_file(&format!("foreign.{name}"), text);
+    let (key, pair) = (file("key", "k-1"), file("pair", "ada:p:w\n"));
+    let kinds = [
+        (
+            "token",
+            format!("--bearer-file {key}"),
+            "authorization",
+            Some("Bearer k-1"),
+        ),
+        (
+            "key",
+            format!("--header X-Api-Key --value-file {key}"),
+            "x-api-key",
+            Some("k-1"),
+        ),
+        (
+            "basic",
+            format!("--basic-file {pair}"),
+            "authorization",
+            Some("Basic YWRhOnA6dw=="),
+        ),
+        ("open", "--no-credential".to_owned(), "authorization", None),
+    ];
+    let mut actions = Vec::new();
+    for (name, secret, ..) in &kinds {
+        world.order(format!(
+            "account connect --workspace {} --user {} --name {name} --base-url {} {secret}",
+            plain.workspace, plain.owner, peer.url
+        ));
+        let mut action = call(name, "GET", "/");
+        action["account"] = (*name).into();
+        actions.push(action);
+    }
+    let definition = definition_with(actions.into());
+    let form = world
+        .form_of(&gateway, plain.workspace, plain.owner, &definition)
+        .await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    for (received, (name, _, header, value)) in peer.await_received(4).await.iter().zip(kinds) {
+        assert_eq!(received.header(header), value, "{name}");
+    }
+}
+
 #[tokio::test]
 async fn token_servers_give_tokens_in_their_ways() {
     let peer = Peer::start(|request, _| match request.target.as_str() {

@@ -28,6 +28,8 @@ async fn accounts_policies_and_approvals() {
     let empty = command_file(&format!("{workspace}.empty"), "\n");
     let nothing = connect("empty", &format!("--bearer-file {empty}"));
     world.assert_refused(&nothing, "empty");
+    let scheme = connect("scheme", &format!("--header X-Key --bearer-file {token}"));
+    world.assert_refused(&scheme, "goes into Authorization");
     let header = connect("other", &format!("--header X-Key --value-file {token}"));
     assert_eq!(world.order(&header)["header"], "X-Key");
     let listed = world.order(format!("account list --workspace {workspace}"));

@@ -3,12 +3,13 @@
 //! statement that takes rows decides which are due, and notices a clock that was set back.
 
 use std::{
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use letterbox_database::DatabaseError;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -64,11 +65,18 @@ pub(crate) async fn work<J, T, R>(
         let Some(jobs) = jobs else { break };
         for job in jobs {
             if let Ok(place) = places.clone().try_acquire_owned() {
-                working.push(run(job, place));
+                working.push(finish(run(job, place)));
             }
         }
     }
     while working.next().await.is_some() {}
+}
+
+/// Does a job. A panic is the failure of this job alone: its lease ends by itself.
+async fn finish(job: impl Future<Output = ()>) {
+    if AssertUnwindSafe(job).catch_unwind().await.is_err() {
+        tracing::error!("what was leased is left to others: it panicked");
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +117,19 @@ mod tests {
         };
         work(&PACE, &stop, take, run).await;
         assert_eq!(done.into_inner(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_fails_alone() {
+        let stop = CancellationToken::new();
+        let taken = AtomicUsize::new(0);
+        let take = async |_| Ok(vec![taken.fetch_add(1, SeqCst)]);
+        let run = async |number, _place: Place| {
+            assert!(number > 0, "as told");
+            stop.cancel();
+        };
+        work(&PACE, &stop, take, run).await;
+        assert!(taken.into_inner() > 1);
     }
 
     /// Whoever was held up while it took jobs leaves them to others.

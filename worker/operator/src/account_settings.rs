@@ -1,6 +1,7 @@
 //! The settings of a connected account, and the secret that comes with them: what they say, and
 //! whether they fit together.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
 use http::HeaderValue;
 use letterbox_common::sealing::Secret;
@@ -42,22 +43,55 @@ pub struct AccountSettings {
 /// The secret of an account.
 #[derive(Debug, Clone)]
 pub enum AccountSecret {
+    /// None: its server wants none.
+    None,
     /// The value of its header.
     Credential(Secret),
+    /// A token, sent as `Authorization: Bearer …`.
+    Bearer(Secret),
+    /// A name and a password with a colon between them, sent as `Authorization: Basic …`.
+    Basic(Secret),
     /// The secret of the client that gets its tokens by OAuth 2.0, if it has one.
     Client(Option<Secret>),
 }
 
 impl AccountSecret {
-    /// The credential for a token that is sent as `Authorization: Bearer …`.
+    /// A token.
     #[must_use]
     pub fn bearer(token: &[u8]) -> Self {
-        Self::Credential(Secret::new([b"Bearer ".as_slice(), token].concat()))
+        Self::Bearer(Secret::new(token.to_vec()))
+    }
+
+    /// The value of the account's header; `None` if that comes from a token server.
+    pub(crate) fn value(&self) -> Option<Secret> {
+        let scheme = |scheme: &str, value: &[u8]| [scheme.as_bytes(), value].concat();
+        Some(Secret::new(match self {
+            Self::None => Vec::new(),
+            Self::Credential(value) => return Some(value.clone()),
+            Self::Bearer(token) => scheme("Bearer ", token.expose()),
+            Self::Basic(pair) => scheme("Basic ", BASE64_STANDARD.encode(pair.expose()).as_bytes()),
+            Self::Client(_) => return None,
+        }))
+    }
+
+    /// Checks that it goes into this header: a scheme is part of `Authorization` only.
+    pub(crate) fn check_header(&self, header: &str) -> Result<(), Reason> {
+        let has_scheme = matches!(self, Self::Bearer(_) | Self::Basic(_));
+        let is_its = header.eq_ignore_ascii_case(HEADER);
+        (!has_scheme || is_its)
+            .then_some(())
+            .ok_or(Reason::SchemeInOtherHeader)
     }
 
     /// Checks what no account can use.
     pub(crate) fn check(&self) -> Result<(), OperatorError> {
         let is_good = match self {
+            Self::None => true,
+            Self::Bearer(token) => {
+                let token = token.expose();
+                !token.trim_ascii().is_empty() && HeaderValue::from_bytes(token).is_ok()
+            }
+            Self::Basic(pair) => pair.expose().contains(&b':') && pair.expose().len() <= 4_096,
             Self::Credential(credential) => {
                 let credential = credential.expose();
                 let is_empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
@@ -111,10 +145,8 @@ impl AccountSettings {
         match secret {
             AccountSecret::Client(secret) => self.check_client(secret.is_some())?,
             // It would be replaced by the first token.
-            AccountSecret::Credential(_) if self.token_url.is_some() => {
-                return Err(Reason::InvalidClient.into());
-            }
-            AccountSecret::Credential(_) => {}
+            _ if self.token_url.is_some() => return Err(Reason::InvalidClient.into()),
+            _ => secret.check_header(self.header())?,
         }
         secret.check()
     }

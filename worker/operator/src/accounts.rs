@@ -198,8 +198,8 @@ impl Operator {
         settings.check(secret)?;
         let account = AccountId::generate();
         let token_url = settings.token_url.as_ref().map(Url::as_str);
-        let (credential, client_secret) = match secret {
-            AccountSecret::Credential(credential) => {
+        let (credential, client_secret) = match (secret, secret.value()) {
+            (_, Some(credential)) => {
                 let place = Place::AccountCredential {
                     workspace,
                     account,
@@ -209,7 +209,7 @@ impl Operator {
                 };
                 (Some(keys.seal(place, credential.expose())?), None)
             }
-            AccountSecret::Client(secret) => {
+            (AccountSecret::Client(Some(secret)), None) => {
                 let place = Place::ClientSecret(GrantRow {
                     workspace,
                     account,
@@ -217,10 +217,9 @@ impl Operator {
                     token_url: token_url.unwrap_or_default(),
                     client_id: settings.client_id(),
                 });
-                let secret = secret.as_ref();
-                let sealed = secret.map(|secret| keys.seal(place, secret.expose()));
-                (None, sealed.transpose()?)
+                (None, Some(keys.seal(place, secret.expose())?))
             }
+            (_, None) => (None, None),
         };
         let connected = connect_account(
             &self.database,
@@ -257,14 +256,12 @@ impl Operator {
         secret: &AccountSecret,
     ) -> Result<AccountRow, OperatorError> {
         secret.check()?;
-        let credential = match secret {
-            AccountSecret::Credential(credential) => credential,
-            AccountSecret::Client(Some(secret)) => {
-                return self.rotate_client_secret(keys, account, secret).await;
-            }
-            AccountSecret::Client(None) => return Err(Reason::InvalidCredential.into()),
-        };
+        if let AccountSecret::Client(Some(secret)) = secret {
+            return self.rotate_client_secret(keys, account, secret).await;
+        }
+        let credential = secret.value().ok_or(Reason::InvalidCredential)?;
         let found = self.connected_account(account).await?;
+        secret.check_header(&found.header)?;
         let place = Place::AccountCredential {
             workspace: found.workspace_id,
             account,

@@ -246,6 +246,9 @@ pub enum Reason {
     /// The credential is empty or is no valid header value.
     #[error("the credential must not be empty or contain control characters")]
     InvalidCredential,
+    /// `Bearer` and `Basic` are schemes of `Authorization`, and not of another header.
+    #[error("a token or a password goes into Authorization: give another header its whole value")]
+    SchemeInOtherHeader,
     /// Two connected accounts of one user can't have the same name.
     #[error("the user has an account of this name: disconnect it first")]
     DuplicateAccount,

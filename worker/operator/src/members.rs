@@ -26,13 +26,14 @@ pub(crate) use member_columns;
 statements! {
     /// Adds a member, or changes one.
     desk fn set_member(
-        workspace: WorkspaceId, user: UserId, role: MemberRole, is_deactivated: bool,
+        workspace: WorkspaceId, user: UserId, role: MemberRole, is_deactivated: Option<bool>,
     ) = "
 INSERT INTO members (workspace_id, user_id, role, deactivated_at)
 VALUES ($1, $2, $3, CASE WHEN $4 THEN clock_timestamp() END)
 ON CONFLICT (workspace_id, user_id) DO UPDATE
     SET role = EXCLUDED.role,
-        deactivated_at = CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp()) END";
+        deactivated_at = CASE WHEN $4 THEN coalesce(members.deactivated_at, clock_timestamp())
+            WHEN $4 IS NULL THEN members.deactivated_at END";
 
     /// One member.
     desk fn member(workspace: WorkspaceId, user: UserId) -> Member = concat!("
@@ -112,15 +113,16 @@ pub struct Member {
 }
 
 impl Operator {
-    /// Adds a member, or changes one. A deactivated member has no rights.
+    /// Adds a member, or changes one. A deactivated member has no rights; `None` leaves that as it
+    /// is.
     pub async fn set_member(
         &self,
         workspace: WorkspaceId,
         user: UserId,
         role: MemberRole,
-        deactivated: bool,
+        deactivated: impl Into<Option<bool>>,
     ) -> Result<Member, OperatorError> {
-        let set = set_member(&self.database, workspace, user, role, deactivated).await;
+        let set = set_member(&self.database, workspace, user, role, deactivated.into()).await;
         let missing = Reason::NotFound("workspace or user");
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
         // Not in the same statement: row security shows the user only to those who share a

@@ -13,9 +13,8 @@ use crate::apply::EntryDoor;
 /// How long a workspace waits before it is tried again, doubled each time that a lock is met.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(15);
-/// How long no lock must be met before a workspace waits no more, once nothing of it is to be
-/// taken: by then what was put off is tried, too.
-const CALM: Duration = Duration::from_secs(10);
+/// How long no lock must be met before a workspace waits no more: by then all of it was tried.
+const CALM: Duration = Duration::from_secs(20);
 
 /// The workspaces that wait.
 #[derive(Default)]
@@ -71,7 +70,7 @@ impl LockedWorkspaces {
         let now = Instant::now();
         // There may be more of doors that nobody has locked.
         wait.due = if stored > 0 { now } else { now + wait.pause };
-        if stored == 0 && wait.locked_at + CALM < now {
+        if wait.locked_at + CALM < now {
             waiting.remove(&workspace);
         }
     }

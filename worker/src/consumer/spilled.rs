@@ -71,11 +71,14 @@ async fn store_round(
         let Some(last) = some.last() else {
             break;
         };
-        from = Uuid::from_u128(last.as_u128().saturating_add(1));
+        let next = last.as_u128().checked_add(1);
         let each = PAGE / some.len() as i64;
         let taken = spill::take_spilled(database, &some, each, LEASE.as_secs_f64()).await?;
-        has_more |= !taken.is_empty();
-        store_taken(storing, taken, false).await?;
+        has_more |= store_taken(storing, taken, false).await? > 0;
+        let Some(next) = next else {
+            break;
+        };
+        from = Uuid::from_u128(next);
     }
     Ok(has_more)
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use encoding_rs::{Encoding, UTF_8};
+use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
 use letterbox_workflow::actions::{MAX_ANSWER, Request, TIMEOUT};
@@ -226,7 +226,9 @@ async fn receive(mut response: reqwest::Response) -> HttpResponse {
             }
         }
     }
-    if charset != UTF_8 {
+    // Many servers name another charset by default, although JSON is UTF-8.
+    let is_wide = [UTF_16BE, UTF_16LE].contains(&charset);
+    if charset != UTF_8 && (is_wide || !is_utf8(&body)) {
         // Three bytes of UTF-8 may come of one.
         body = charset.decode(&body).0.into_owned().into_bytes();
         body.truncate(MAX_ANSWER);
@@ -246,9 +248,13 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
         let value = HeaderValue::from_bytes(value.as_bytes()).ok()?;
         headers.append(HeaderName::try_from(name).ok()?, value);
     }
-    let mut value = HeaderValue::from_bytes(credential.value.expose()).ok()?;
-    value.set_sensitive(true);
-    headers.insert(HeaderName::try_from(&credential.header).ok()?, value);
+    let value = credential.value.expose();
+    // Some servers want no credential.
+    if !value.is_empty() {
+        let mut value = HeaderValue::from_bytes(value).ok()?;
+        value.set_sensitive(true);
+        headers.insert(HeaderName::try_from(&credential.header).ok()?, value);
+    }
     headers.insert(
         IDEMPOTENCY_KEY,
         HeaderValue::try_from(key.to_string()).ok()?,
@@ -266,6 +272,12 @@ fn origin(location: &HeaderValue) -> String {
         Some(url) => url.origin().ascii_serialization(),
         None => "another path".to_owned(),
     }
+}
+
+/// Whether bytes are UTF-8, which may be cut within a character.
+fn is_utf8(bytes: &[u8]) -> bool {
+    let error = std::str::from_utf8(bytes).err();
+    error.is_none_or(|error| error.error_len().is_none())
 }
 
 /// The charset that `Content-Type` names; UTF-8 if it names none that is known.

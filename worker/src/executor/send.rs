@@ -13,7 +13,7 @@ use std::{
 use letterbox_common::sealing::{OpenError, Place};
 use letterbox_database::DatabaseError;
 use letterbox_traces::{Span, SpanKind, child};
-use letterbox_workflow::actions::Outgoing;
+use letterbox_workflow::actions::{Outgoing, TIMEOUT};
 use uuid::Uuid;
 
 use super::{
@@ -236,7 +236,15 @@ impl Sending<'_> {
                 let egress = &self.executor.egress;
                 let timeout = self.outgoing.timeout();
                 let sending = egress.send(request, &credential, attempt.key, timeout, traceparent);
-                sending.await
+                // A worker that stops waits no longer than for other requests.
+                let stopped = async {
+                    self.executor.stop.cancelled().await;
+                    tokio::time::sleep(TIMEOUT).await;
+                };
+                tokio::select! {
+                    answered = sending => answered,
+                    () = stopped => Err(EgressError::Failed("the worker was stopped".to_owned())),
+                }
             }
             Err(error) => Err(error),
         };

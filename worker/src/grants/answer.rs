@@ -33,7 +33,7 @@ pub(super) enum AskError {
     #[error("it answered with status {status}: {words:?}")]
     Refused {
         status: u16,
-        /// What the error is called, if anything.
+        /// What the member `error` calls it, if it is there.
         error: String,
         words: String,
     },
@@ -48,7 +48,12 @@ pub(super) enum AskError {
 impl AskError {
     /// Whether another question would end the same way.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Refused { error, .. } if !TROUBLES.contains(&error.as_str()))
+        let Self::Refused { status, error, .. } = self else {
+            return false;
+        };
+        // A proxy answers otherwise, or names no error.
+        let is_its = [200, 400, 401].contains(status) && !error.is_empty();
+        is_its && !TROUBLES.contains(&error.as_str())
     }
 
     /// Whether it may refuse the client, and not what was asked for.
@@ -100,6 +105,8 @@ fn members(body: &[u8]) -> Map<String, Value> {
     match serde_json::from_str(text) {
         Ok(Value::Object(members)) => members,
         Ok(_) => Map::new(),
+        // A page may have anything in its links.
+        Err(_) if text.contains('<') => Map::new(),
         Err(_) => {
             let pairs = form_urlencoded::parse(text.as_bytes()).into_owned();
             pairs.map(|(name, value)| (name, value.into())).collect()
@@ -130,15 +137,14 @@ fn refusal(status: u16, members: &Map<String, Value>, secrets: &[String]) -> Ask
         let mut texts = all.flatten().filter_map(Value::as_str);
         texts.find(|text| !text.is_empty()).map(str::to_owned)
     };
-    let error = said(&["error", "code", "status", "type"]);
+    let error = members.get("error").and_then(Value::as_str);
+    let code = inner.and_then(|inner| inner.get("code")?.as_str());
+    let error = error.or(code).unwrap_or_default().to_owned();
+    let name = said(&["error", "code", "status", "type"]);
     let told = said(&["error_description", "message", "detail", "title"]);
     // Of one that may pass, the log says it as well.
-    let told = told.filter(|_| {
-        error
-            .as_deref()
-            .is_none_or(|error| !TROUBLES.contains(&error))
-    });
-    let words: Vec<String> = error.clone().into_iter().chain(told).collect();
+    let told = told.filter(|_| !TROUBLES.contains(&error.as_str()));
+    let words: Vec<String> = name.into_iter().chain(told).collect();
     if words.is_empty() {
         return AskError::Other { status };
     }
@@ -148,7 +154,7 @@ fn refusal(status: u16, members: &Map<String, Value>, secrets: &[String]) -> Ask
     }
     AskError::Refused {
         status,
-        error: error.unwrap_or_default(),
+        error,
         words: words.chars().take(MAX_WORDS).collect(),
     }
 }
@@ -229,7 +235,7 @@ mod tests {
                 400,
                 r#"{"status":"BAD_CLIENT_SECRET","message":"missing\n\u001b[2J"}"#,
                 r#""BAD_CLIENT_SECRET: missing\n\u{1b}[2J""#,
-                true,
+                false,
                 true,
             ),
             (
@@ -254,6 +260,21 @@ mod tests {
                 true,
             ),
             (400, r#"{"error":"slow_down"}"#, "slow_down", false, false),
+            (403, r#"{"message":"Forbidden"}"#, "Forbidden", false, false),
+            (
+                404,
+                r#"{"message":"no Route matched"}"#,
+                "Route",
+                false,
+                false,
+            ),
+            (
+                200,
+                "<a href='/x?a=1&error=b&access_token=c'>",
+                "is its address right?",
+                false,
+                false,
+            ),
             (
                 404,
                 "<html>nope</html>",

@@ -17,6 +17,7 @@ use oauth2::{
     AuthType, AuthorizationCode, ClientId, ClientSecret, HttpRequest, PkceCodeVerifier,
     RedirectUrl, RefreshToken, RequestTokenError, Scope, TokenResponse, TokenUrl,
     basic::{BasicClient, BasicErrorResponse, BasicTokenResponse},
+    url::form_urlencoded,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +59,9 @@ enum NoToken {
     /// Another one may give it.
     #[error("{0}")]
     Failed(String),
+    /// The same, in words of the server, which are for the owner only.
+    #[error("{0}")]
+    Said(String),
 }
 
 type GrantRefusal = RequestTokenError<AskError, BasicErrorResponse>;
@@ -80,7 +84,7 @@ impl Grants {
         let outcome = match &exchanged {
             Ok(_) => "renewed",
             Err(NoToken::Refused(_) | NoToken::Spent(_)) => "refused",
-            Err(NoToken::Failed(_)) => "failed",
+            Err(NoToken::Failed(_) | NoToken::Said(_)) => "failed",
         };
         metrics::TOKENS.add([outcome], 1);
         if let Err(error) = &exchanged {
@@ -123,7 +127,7 @@ impl Grants {
                 keeping.await
             }
             Err(error) => {
-                let is_final = !matches!(error, NoToken::Failed(_));
+                let is_final = !matches!(error, NoToken::Failed(_) | NoToken::Said(_));
                 let is_spent = matches!(error, NoToken::Spent(_));
                 let why = error.to_string();
                 let revision = due.revision;
@@ -232,6 +236,7 @@ impl Asking<'_> {
         };
         match error.is_final() {
             true => NoToken::Refused(error.to_string()),
+            false if matches!(error, AskError::Refused { .. }) => NoToken::Said(error.to_string()),
             false => NoToken::Failed(error.to_string()),
         }
     }
@@ -239,12 +244,16 @@ impl Asking<'_> {
     /// What a server may quote of what it was sent, and nobody else may read.
     fn secrets(&self) -> Vec<String> {
         let sent = match self.grant {
-            Some(Grant::Code { code, .. }) => Some(code.as_str()),
-            Some(Grant::RefreshToken(token)) => Some(token.as_str()),
-            None => None,
+            Some(Grant::Code { code, verifier, .. }) => [Some(&**code), Some(&**verifier)],
+            Some(Grant::RefreshToken(token)) => [Some(&**token), None],
+            None => [None, None],
         };
-        let secrets = [self.secret, sent].into_iter().flatten();
-        secrets.map(str::to_owned).collect()
+        let plain = [self.secret].into_iter().chain(sent).flatten();
+        // Also as it was sent.
+        let encoded = |secret: &str| form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+        plain
+            .flat_map(|secret| [secret.to_owned(), encoded(secret)])
+            .collect()
     }
 
     async fn ask(&self, auth: AuthType) -> Result<BasicTokenResponse, GrantRefusal> {

@@ -97,16 +97,27 @@ impl Outgoing for AiCondition {
 /// Reads yes or no from the model's words, or says why there is neither.
 fn decide(body: &[u8]) -> Result<Branch, String> {
     let answer = Answer::parse(body)?;
-    let decided = answer.text().and_then(|text| yes_or_no(&text));
+    let text = answer.text().unwrap_or_default();
+    let decided = yes_or_no(&text, answer.is_cut());
     let neither = "the model answered neither yes nor no";
     decided.ok_or_else(|| answer.hindrance().unwrap_or(neither).to_owned())
 }
 
-/// Reads yes or no: what the model thinks before it answers, which ends with `</think>`, does not
-/// count; then the first word, in any case and between any marks, also as the one member of a JSON
-/// object; but not if the other word follows at once, or after "and" or "or".
-fn yes_or_no(text: &str) -> Option<Branch> {
-    let text = text.rsplit("</think>").next().unwrap_or_default();
+/// Reads yes or no: the first word, in any case and between any marks, also as the one member of a
+/// JSON object; but not if the other word follows at once, or after "and" or "or", nor if the answer
+/// was cut off in the word. If it is another word, what stands before the one `</think>` is what the
+/// model has thought: a second one may be quoted.
+fn yes_or_no(text: &str, is_cut: bool) -> Option<Branch> {
+    let said = first_word(text, is_cut);
+    match text.split_once("</think>") {
+        Some((_, answer)) if said.is_none() && !answer.contains("</think>") => {
+            first_word(answer, is_cut)
+        }
+        _ => said,
+    }
+}
+
+fn first_word(text: &str, is_cut: bool) -> Option<Branch> {
     let object: Option<Value> = serde_json::from_str(text).ok();
     let only = object.as_ref().and_then(Value::as_object);
     let only = only.filter(|object| object.len() == 1);
@@ -122,7 +133,11 @@ fn yes_or_no(text: &str) -> Option<Branch> {
     };
     let words = text.split(|one: char| !one.is_alphanumeric());
     let mut words = words.filter(|word| !word.is_empty());
-    let first = branch(words.next()?)?;
+    let word = words.next()?;
+    if is_cut && text.ends_with(word) {
+        return None;
+    }
+    let first = branch(word)?;
     let is_joint = |word: &&str| !["and", "or"].contains(&word.to_lowercase().as_str());
     let other = words.find(is_joint).and_then(branch);
     other.is_none_or(|other| other == first).then_some(first)
@@ -149,6 +164,7 @@ mod tests {
             ("Yes, because there is no link in it.", yes),
             ("<think>Is it? no, yes, no ...</think>\n\nYes", yes),
             ("it could be no</think>yes", yes),
+            ("Yes. It says \"</think> no\", which it can't", yes),
             ("{\"answer\": \"yes\"}", yes),
             ("{\"is_spam\": false}", no),
             ("yes yes", yes),
@@ -161,6 +177,7 @@ mod tests {
             ("yesno", None),
             ("true", None),
             ("<think>yes", None),
+            ("<think>It says \"</think> no\"</think> Yes", None),
             ("{\"a\": \"yes\", \"b\": \"no\"}", None),
         ] {
             let decided = said(&json!({"message": {"content": content}}));
@@ -186,6 +203,10 @@ mod tests {
             ),
             (
                 json!({"message": {"content": "<think>well"}, "finish_reason": "length"}),
+                "maximum of tokens",
+            ),
+            (
+                json!({"message": {"content": "No"}, "finish_reason": "length"}),
                 "maximum of tokens",
             ),
             (

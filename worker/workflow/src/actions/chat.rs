@@ -156,6 +156,11 @@ impl Answer {
         }
     }
 
+    /// Whether it reached its maximum of tokens.
+    pub(super) fn is_cut(&self) -> bool {
+        self.choice["finish_reason"] == "length"
+    }
+
     /// Why the model has not said all that it wanted to, or would not.
     pub(super) fn hindrance(&self) -> Option<&'static str> {
         if self.message()["refusal"]

@@ -124,12 +124,13 @@ pub(super) fn misuse(expression: &Expr<'_>) -> Option<String> {
 /// A moment as text, as the clocks of a time zone tell it:
 /// `run.received_at | date('Europe/Berlin', '%d.%m.%Y')`.
 fn date(moment: &str, zone: &str, format: &str) -> Result<String, Error> {
-    let problem = |error: jiff::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let moment: Timestamp = moment
         .parse()
         .map_err(|_| refuse("date needs a moment such as run.received_at"))?;
-    let there = moment.in_tz(zone).map_err(problem)?;
-    jiff::fmt::strtime::format(format, &there).map_err(problem)
+    let there = moment.in_tz(zone);
+    let there = there.map_err(|_| refuse("date knows no such time zone: Europe/Berlin is one"))?;
+    let told = jiff::fmt::strtime::format(format, &there);
+    told.map_err(|_| refuse("date can't use the format: '%d.%m.%Y %H:%M' is one"))
 }
 
 /// A value as text within HTML or the value of one of its attributes.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use letterbox_common::form::FieldType;
 use minijinja::{
-    machinery::ast::{BinOpKind, Expr, Stmt},
+    machinery::ast::{BinOpKind, CallArg, Expr, Stmt},
     value::ValueKind,
 };
 
@@ -20,6 +20,8 @@ use crate::diagnostics::Diagnostics;
 const MAX_JOINS: usize = 100;
 /// Maximum depth of an expression, each operator a level: the engine compiles by recursion.
 const MAX_DEPTH: usize = 200;
+/// Filters that escape: what is escaped again and again grows and grows.
+const ESCAPING_FILTERS: [&str; 3] = ["escape", "json", "urlencode"];
 /// Filters whose result is a number or an error.
 const NUMERIC_FILTERS: [&str; 4] = ["abs", "float", "int", "round"];
 
@@ -44,17 +46,23 @@ pub(super) fn check(
     }
 
     let outermost = syntax.expressions().into_iter();
-    let mut expressions: Vec<_> = outermost.map(|expression| (expression, 1)).collect();
+    let mut expressions: Vec<_> = outermost.map(|expression| (expression, 1, false)).collect();
     let mut seen = 0;
-    while let Some((expression, depth)) = expressions.get(seen).copied() {
+    while let Some((expression, depth, is_escaped)) = expressions.get(seen).copied() {
         if depth > MAX_DEPTH {
             diagnostics.add_too_deep(path, MAX_DEPTH);
             return false;
         }
-        expressions.extend(parts(expression).into_iter().map(|part| (part, depth + 1)));
+        let escapes = is_filter(expression, &ESCAPING_FILTERS);
+        if escapes && is_escaped {
+            diagnostics.add(path, "must not escape what is escaped already");
+            return false;
+        }
+        let below = parts(expression).into_iter();
+        expressions.extend(below.map(|part| (part, depth + 1, is_escaped || escapes)));
         seen += 1;
     }
-    let expressions = || expressions.iter().map(|(expression, _)| *expression);
+    let expressions = || expressions.iter().map(|(expression, ..)| *expression);
     let problems: BTreeSet<_> = expressions()
         .filter_map(|expression| problem(expression, variables))
         .collect();
@@ -76,6 +84,17 @@ pub(super) fn check(
     is_allowed
 }
 
+fn is_fixed_text(argument: &CallArg<'_>) -> bool {
+    match argument {
+        CallArg::Pos(Expr::Const(text)) => text.value.as_str().is_some(),
+        _ => false,
+    }
+}
+
+fn is_filter(expression: &Expr<'_>, names: &[&str]) -> bool {
+    matches!(expression, Expr::Filter(filter) if names.contains(&filter.name))
+}
+
 fn is_join(expression: &Expr<'_>) -> bool {
     matches!(expression, Expr::BinOp(it) if matches!(it.op, BinOpKind::Add | BinOpKind::Concat))
 }
@@ -83,6 +102,10 @@ fn is_join(expression: &Expr<'_>) -> bool {
 fn problem(expression: &Expr<'_>, variables: &Variables) -> Option<&'static str> {
     match expression {
         Expr::List(_) | Expr::Map(_) => Some("must not contain lists or objects"),
+        Expr::Filter(filter) if filter.name == "date" => {
+            let is_fixed = filter.args.iter().all(is_fixed_text);
+            (!is_fixed).then_some("must give date a zone and a format in quotes")
+        }
         Expr::Call(_) => Some("must not call functions"),
         // Nested slices multiply their cost: each copies the result of the one inside it.
         Expr::Slice(_) => Some("must not contain slices"),
@@ -165,6 +188,12 @@ mod tests {
             "form.t[::-1]",
             "form_as_typed.t[:]",
             "form.n * (form.t | default(1))",
+            "form.t | json | json",
+            "(form.t | json | upper) | escape",
+            "form.t | escape | escape",
+            "('x' ~ (form.t | urlencode)) | urlencode",
+            "run.received_at | date(form.t, '%Y')",
+            "run.received_at | date('UTC', form.t)",
         ] {
             assert!(is_refused(source), "{source}");
         }
@@ -223,6 +252,8 @@ mod tests {
             "form.t is startingwith('a') or form.t is not none",
             "form.n | round(2) | string | trim('0')",
             "form.t | default('x', true) == 'x'",
+            "(form.t | escape) ~ (form.t | json)",
+            "run.received_at | date('Europe/Berlin', '%H') | int < 9",
         ] {
             assert!(!is_refused(source), "{source}");
         }

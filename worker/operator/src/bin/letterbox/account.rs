@@ -67,6 +67,12 @@ pub(crate) struct SecretFlags {
     /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
+    /// A file with NAME:PASSWORD, sent as 'Authorization: Basic ...'
+    #[arg(long, value_name = "FILE")]
+    basic_file: Option<PathBuf>,
+    /// The account's server wants no credential
+    #[arg(long)]
+    no_credential: bool,
     /// A file with the value of the account's header
     #[arg(long, value_name = "FILE")]
     value_file: Option<PathBuf>,
@@ -118,14 +124,18 @@ async fn connect(settings: &CliSettings, new: &AccountConnection) -> Result<Outp
 impl SecretFlags {
     fn read(&self) -> Result<AccountSecret, Failure> {
         let read = |file: &PathBuf| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
-        Ok(match (&self.bearer_file, &self.value_file) {
-            (Some(file), _) => AccountSecret::bearer(&read(file)?),
-            (None, Some(file)) => AccountSecret::Credential(Secret::new(read(file)?)),
-            (None, None) => {
-                let secret = self.client_secret_file.as_ref().map(read).transpose()?;
-                let secret = secret.filter(|secret| !secret.is_empty());
-                AccountSecret::Client(secret.map(Secret::new))
-            }
-        })
+        Ok(
+            match (&self.bearer_file, &self.basic_file, &self.value_file) {
+                (Some(file), ..) => AccountSecret::bearer(&read(file)?),
+                (_, Some(file), _) => AccountSecret::Basic(Secret::new(read(file)?)),
+                (.., Some(file)) => AccountSecret::Credential(Secret::new(read(file)?)),
+                _ if self.no_credential => AccountSecret::None,
+                _ => {
+                    let secret = self.client_secret_file.as_ref().map(read).transpose()?;
+                    let secret = secret.filter(|secret| !secret.is_empty());
+                    AccountSecret::Client(secret.map(Secret::new))
+                }
+            },
+        )
     }
 }

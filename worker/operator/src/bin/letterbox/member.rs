@@ -49,8 +49,8 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
         MemberCommand::Set { of, settings } => {
             let (workspace, user) = of.ids(operator).await?;
             let role = settings.role;
-            let deactivated = settings.is_deactivated == Some(true);
-            if deactivated || role == MemberRole::Viewer {
+            let deactivated = settings.is_deactivated;
+            if deactivated == Some(true) || role == MemberRole::Viewer {
                 // Only who may run workflows keeps the links of their forms alive.
                 confirm(operator, Losing::Member(workspace, user), of.yes).await?;
             }

@@ -107,12 +107,15 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             notify_account,
         } => {
             let workspace = operator.id(&workspace_id).await?;
-            if let Some(account) = notify_account {
-                let account = operator.id_in(Some(workspace), account.as_ref()).await?;
-                // Before the others: where it is refused, nothing is changed.
+            let account = match &notify_account {
+                Some(account) => Some(operator.id_in(Some(workspace), account.as_ref()).await?),
+                None => None,
+            };
+            // Where one of them is refused, nothing is changed.
+            let settings = operator.set_settings(workspace, &settings).await?;
+            if let Some(account) = account {
                 operator.notify(workspace, None, Some(account)).await?;
             }
-            let settings = operator.set_settings(workspace, &settings).await?;
             let mut shown = output::value(&settings);
             shown["workspace_id"] = json!(workspace);
             shown["notify_account"] = json!(operator.notices(workspace).await?.account_id);
