@@ -28,10 +28,15 @@ fn forms() -> BTreeMap<String, BTreeSet<String>> {
 /// What the router takes when it is posted; `None` stands for any word.
 fn routes() -> Vec<Vec<Option<String>>> {
     let router = read("worker/desk/src/router.rs");
-    let routes = router.split("(true, [").skip(1);
-    let routes = routes.map(|rest| rest.split("])").next().unwrap().split(", "));
-    let word = |word: &str| Some(word.strip_prefix('"')?.strip_suffix('"')?.to_owned());
-    routes.map(|words| words.map(word).collect()).collect()
+    let routes = router.split(".route(").skip(1);
+    let posted = routes.filter(|route| route.contains("post("));
+    let posted = posted.filter_map(|route| route.trim_start().strip_prefix('"'));
+    let word = |word: &str| (!word.starts_with('{')).then(|| word.to_owned());
+    let words = |route: &str| {
+        let path = route.split('"').next().unwrap();
+        path.split('/').skip(1).map(word).collect()
+    };
+    posted.map(words).collect()
 }
 
 fn leads_to(path: &str, route: &[Option<String>]) -> bool {

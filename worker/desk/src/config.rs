@@ -16,7 +16,6 @@ use letterbox_operator::Addresses;
 use crate::{
     desk::{Desk, SHARE},
     oidc::{CLIENT_SECRET, Oidc},
-    pages::Pages,
 };
 
 const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];
@@ -99,7 +98,6 @@ impl DeskSettings {
             oidc: oidc(self)?,
             addresses: self.addresses.clone(),
             signs_in_by_email: self.sign_in_by_email,
-            pages: Pages::new(),
             strangers: Shares::of(SHARE),
             lookups: Shares::of(SHARE),
             people: Shares::of(SHARE),

@@ -2,15 +2,19 @@
 //! by the engine; invisible characters are made visible, so that nothing hides in what a person
 //! answers.
 
-use hyper::{StatusCode, header::HeaderValue};
+use std::sync::LazyLock;
+
+use axum::{
+    http::StatusCode,
+    response::{Html, IntoResponse, Response},
+};
 use jiff::Timestamp;
 use letterbox_operator::escape;
 use minijinja::{AutoEscape, Environment, Value, context};
 use serde::Serialize;
 
-use crate::response::{Response, Trouble, content};
+use crate::response::{Trouble, see};
 
-const HTML: &str = "text/html; charset=utf-8";
 /// The frame around each page.
 const FRAME: &str = "frame";
 macro_rules! templates {
@@ -42,115 +46,82 @@ const TEMPLATES: [(&str, &str); 19] = templates![
 ];
 
 /// The templates of all rooms.
-pub(crate) struct Pages(Environment<'static>);
-
-impl Pages {
-    /// Reads the templates.
-    pub(crate) fn new() -> Self {
-        let mut environment = Environment::new();
-        environment.set_auto_escape_callback(|_| AutoEscape::Html);
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.add_filter("seen", |text: String| escape::lines(&text));
-        environment.add_filter("state", state);
-        environment.add_filter("moment", moment);
-        environment.add_filter("ago", ago);
-        for (name, template) in TEMPLATES {
-            #[expect(clippy::expect_used, reason = "tests fill every template")]
-            environment
-                .add_template(name, template)
-                .expect("a template");
-        }
-        Self(environment)
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.add_filter("seen", |text: String| escape::lines(&text));
+    environment.add_filter("state", state);
+    environment.add_filter("moment", moment);
+    environment.add_filter("ago", ago);
+    for (name, template) in TEMPLATES {
+        #[expect(clippy::expect_used, reason = "tests fill every template")]
+        environment
+            .add_template(name, template)
+            .expect("a template");
     }
+    environment
+});
 
-    /// The page of a room, for the person who visits it.
-    pub(crate) fn page(
-        &self,
-        person: impl Serialize,
-        template: &str,
-        title: &str,
-        found: Value,
-    ) -> Response {
-        let person = Value::from_serialize(person);
-        self.framed(StatusCode::OK, template, title, &person, found)
-    }
-
-    /// A page without a session.
-    pub(crate) fn outside(&self, template: &str, title: &str, found: Value) -> Response {
-        self.framed(StatusCode::OK, template, title, &Value::from(()), found)
-    }
-
+impl IntoResponse for Trouble {
     /// The page that says what went wrong.
-    pub(crate) fn trouble(&self, trouble: &Trouble) -> Response {
-        let (status, title, words) = match trouble {
-            Trouble::NotFound => (
+    fn into_response(self) -> Response {
+        let (status, title, words) = match &self {
+            Self::NotFound => (
                 StatusCode::NOT_FOUND,
                 "Not found",
                 "There is nothing here, or not for you.",
             ),
-            Trouble::SignedOut => return crate::response::see("/sign-in"),
-            Trouble::Forged => (
+            Self::SignedOut => return see("/sign-in"),
+            Self::Forged => (
                 StatusCode::FORBIDDEN,
                 "Not done",
                 "This did not come from a page of your session. Open the page again, and repeat \
                  what you did.",
             ),
-            Trouble::Busy => (
+            Self::Busy => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Not now",
                 "You, or others at your address, have many requests under way: try again in a \
                  moment.",
             ),
-            Trouble::Unreadable => (
+            Self::Unreadable => (
                 StatusCode::BAD_REQUEST,
                 "Not done",
                 "That is not what a page of the desk sends.",
             ),
-            Trouble::Unfit(words) => (StatusCode::BAD_REQUEST, "Not done", words.as_str()),
-            Trouble::Refused(words) => (StatusCode::CONFLICT, "Not done", words.as_str()),
-            Trouble::Failed(error) => {
-                tracing::error!(%error, "a page failed");
-                return self.unavailable();
-            }
+            Self::Unfit(words) => (StatusCode::BAD_REQUEST, "Not done", words.as_str()),
+            Self::Refused(words) => (StatusCode::CONFLICT, "Not done", words.as_str()),
+            Self::Unavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not now",
+                "The desk can't reach its database now. Whatever you sent may have been done: \
+                 look before you repeat it.",
+            ),
         };
-        self.framed(status, "told", title, &Value::from(()), context! { words })
+        (status, page("told", title, (), context! { words })).into_response()
     }
+}
 
-    /// The page that says that a server does not answer.
-    pub(crate) fn unavailable(&self) -> Response {
-        let words = "The desk can't reach its database now. Whatever you sent may have been done: \
-            look before you repeat it.";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let found = context! { words };
-        self.framed(status, "told", "Not now", &Value::from(()), found)
-    }
-
-    fn framed(
-        &self,
-        status: StatusCode,
-        template: &str,
-        title: &str,
-        person: &Value,
-        found: Value,
-    ) -> Response {
-        let filled = self.0.get_template(template).and_then(|room| {
-            let room = room.render(context! { title, ..found.clone() })?;
-            let frame = self.0.get_template(FRAME)?;
-            frame.render(context! { title, person, room, ..found })
-        });
-        match filled {
-            Ok(page) => content(status, HTML, page),
-            Err(error) => {
-                tracing::error!(%error, template, "a template failed");
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let mut response = content(status, HTML, "The page could not be made.");
-                let plain = HeaderValue::from_static("text/plain");
-                response.headers_mut().insert("content-type", plain);
-                response
-            }
-        }
-    }
+/// A page for a person, or for a browser without a session.
+pub(crate) fn page(template: &str, title: &str, person: impl Serialize, found: Value) -> Response {
+    let person = Value::from_serialize(person);
+    let filled = ENVIRONMENT.get_template(template).and_then(|room| {
+        let room = room.render(context! { title, ..found.clone() })?;
+        let frame = ENVIRONMENT.get_template(FRAME)?;
+        frame.render(context! { title, person, room, ..found })
+    });
+    filled
+        .map(Html)
+        .map_err(|error| {
+            tracing::error!(%error, template, "a template failed");
+            (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The page could not be made.",
+            )
+        })
+        .into_response()
 }
 
 /// A state as people read it.
@@ -195,9 +166,7 @@ mod tests {
     #[test]
     fn what_is_filled_in_is_inert_and_seen() {
         let hostile = "</textarea><script>alert(1)</script>\u{202e}\u{200b}";
-        let page = Pages::new()
-            .0
-            .render_str("{{ it | seen }}", context! { it => hostile });
+        let page = ENVIRONMENT.render_str("{{ it | seen }}", context! { it => hostile });
         let page = page.unwrap();
         assert!(
             !page.contains('<') && page.contains("\\u{202e}\\u{200b}"),

@@ -1,6 +1,7 @@
 //! Connected accounts: a person's own, and for an owner of the workspace all of them. Credentials
 //! are sealed to the workers: the desk can't open them.
 
+use axum::response::IntoResponse;
 use letterbox_common::{
     ids::{AccountId, WorkspaceId},
     sealing::{SealedColumn, Secret},
@@ -9,25 +10,24 @@ use letterbox_operator::{NewAccount, NewGrant, bearer};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{Visit, id, or_refusal, refused, see_list};
+use super::{To, Visit, id, or_refusal, refused, see_list};
 use crate::{
     oauth,
-    response::{Response, Trouble, WithCookie, see},
+    response::{Answered, Trouble, see},
     session::Cookie,
 };
 
 /// The accounts of a workspace.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let found = found(visit).await?;
+pub(crate) async fn list(visit: Visit) -> Answered {
+    let found = found(&visit).await?;
     Ok(visit.page("accounts", "Accounts", found))
 }
 
-async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
+async fn found(visit: &Visit) -> Result<Value, Trouble> {
     let Some(place) = visit.place().await? else {
         return Ok(json!({}));
     };
     let operator = &visit.operator;
-    let user = visit.user()?;
     let accounts = operator.accounts(place.workspace).await?;
     let uses = operator.account_uses(place.workspace).await?;
     let answers = operator.last_answers(place.workspace).await?;
@@ -41,7 +41,7 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
         let owner = members.iter().find(|one| one.user_id == account.user_id);
         json!({
             "account": account,
-            "is_mine": account.user_id == user,
+            "is_mine": account.user_id == visit.user,
             "owner": owner.map(|owner| &owner.name),
             "warning": account.warning(),
             "grant": grants.iter().find(|one| one.account_id == account.account_id),
@@ -51,43 +51,40 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
     });
     Ok(json!({
         "may_connect": place.may_run(),
-        "callback": format!("{}{}", visit.desk.origin, oauth::CALLBACK),
+        "callback": format!("{}{}", visit.asked.desk.origin, oauth::CALLBACK),
         "accounts": connected.collect::<Vec<_>>(),
         "place": place,
     }))
 }
 
 /// Connects an account of the person.
-pub(crate) async fn connect(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn connect(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let Ok(base_url) = visit.given("base_url")?.parse() else {
-        return refusal(
-            visit,
-            "The address is no URL: begin with https:// and a host.",
-        )
-        .await;
+        let words = "The address is no URL: begin with https:// and a host.";
+        return refusal(&visit, words).await;
     };
     let header = form.get("header").unwrap_or("authorization");
     let account = NewAccount {
         workspace,
-        user: visit.user()?,
+        user: visit.user,
         name: visit.given("name")?.to_owned(),
         base_url,
         header: header.to_owned(),
-        credential: credential(visit)?,
+        credential: credential(&visit)?,
     };
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::AccountCredential).await?;
     let connecting = operator.connect_account(&keys, &account).await;
     match or_refusal(connecting)? {
         Ok(_) => Ok(see_list("accounts", workspace)),
-        Err(refused) => refusal(visit, &refused).await,
+        Err(refused) => refusal(&visit, &refused).await,
     }
 }
 
 /// Connects an account of the person that gets its tokens by OAuth 2.0.
-pub(crate) async fn connect_by_grant(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn connect_by_grant(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let url = |name| form.get(name).map(Url::parse).transpose();
@@ -95,12 +92,12 @@ pub(crate) async fn connect_by_grant(visit: &Visit<'_>) -> Result<Response, Trou
         (url("base_url"), url("token_url"), url("authorize_url"))
     else {
         let words = "An address is no URL: begin with https:// and a host.";
-        return refusal(visit, words).await;
+        return refusal(&visit, words).await;
     };
     let secret = form.get("client_secret").map(str::trim);
     let account = NewGrant {
         workspace,
-        user: visit.user()?,
+        user: visit.user,
         name: visit.given("name")?.to_owned(),
         base_url,
         token_url,
@@ -116,34 +113,34 @@ pub(crate) async fn connect_by_grant(visit: &Visit<'_>) -> Result<Response, Trou
             connected.account_id
         ))),
         Ok(_) => Ok(see_list("accounts", workspace)),
-        Err(refused) => refusal(visit, &refused).await,
+        Err(refused) => refusal(&visit, &refused).await,
     }
 }
 
 /// Says where the person lets Letterbox in, and has the browser keep what that begins with.
-pub(crate) async fn authorize(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
-    let (account, grant) = visit.operator.grant(id(account)?).await?;
-    let begun = oauth::begin(&grant, &visit.desk.origin);
+pub(crate) async fn authorize(To(visit, account): To<AccountId>) -> Answered {
+    let (account, grant) = visit.operator.grant(account).await?;
+    let begun = oauth::begin(&grant, &visit.asked.desk.origin);
     let begun = begun
         .ok()
         .flatten()
-        .filter(|_| Some(account.user_id) == visit.user().ok());
+        .filter(|_| account.user_id == visit.user);
     let begun = begun.ok_or(Trouble::NotFound)?;
-    let cookie = Cookie::Authorize.set(&begun.kept, visit.desk.is_https());
-    let back = oauth::way_back(&grant, &visit.desk.origin);
+    let cookie = Cookie::Authorize.set(&begun.kept, visit.asked.desk.is_https());
+    let back = oauth::way_back(&grant, &visit.asked.desk.origin);
     let found = json!({ "account": account, "grant": grant, "to": begun.to, "back": back });
     let page = visit.page("account_authorize", "Connect", found);
-    Ok(page.with_cookie(cookie))
+    Ok((cookie, page).into_response())
 }
 
 /// The callback of the authorization server.
-pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response, Trouble> {
+pub(crate) async fn come_back(To(visit, host): To<String>) -> Answered {
     let query = &visit.asked.query;
     let kept = visit.asked.kept(Cookie::Authorize);
     let begun = oauth::begun(kept, query.get("state"));
     let account = begun.ok_or_else(not_begun)?.account;
     let (account, grant) = visit.operator.grant(account).await?;
-    if oauth::host(&grant).as_deref() != Some(host) {
+    if oauth::host(&grant) != Some(host) {
         return Err(not_begun());
     }
     let found = json!({
@@ -156,33 +153,34 @@ pub(crate) async fn come_back(visit: &Visit<'_>, host: &str) -> Result<Response,
 }
 
 /// Stores the code of the callback, once.
-pub(crate) async fn hand_in(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn hand_in(visit: Visit) -> Answered {
     let kept = visit.asked.kept(Cookie::Authorize);
     let begun = oauth::begun(kept, visit.asked.form.get("state"));
     let begun = begun.ok_or_else(not_begun)?;
     let operator = &visit.operator;
     let (_, grant) = operator.grant(begun.account).await?;
-    let back = oauth::way_back(&grant, &visit.desk.origin).ok_or(Trouble::NotFound)?;
+    let back = oauth::way_back(&grant, &visit.asked.desk.origin).ok_or(Trouble::NotFound)?;
     let code = oauth::code(visit.given("code")?, &begun, back);
     let keys = operator.recipient(SealedColumn::Grant).await?;
     let handing = operator.hand_in_code(&keys, begun.account, begun.handed_in, &code);
     let account = handing.await?;
-    let forgotten = Cookie::Authorize.set("", visit.desk.is_https());
-    Ok(see_list("accounts", account.workspace_id).with_cookie(forgotten))
+    let forgotten = Cookie::Authorize.set("", visit.asked.desk.is_https());
+    let list = see_list("accounts", account.workspace_id);
+    Ok((forgotten, list).into_response())
 }
 
 fn not_begun() -> Trouble {
     refused("Nothing was connected: this was not begun in this browser. Begin again in Accounts.")
 }
 
-async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
+async fn refusal(visit: &Visit, refused: &str) -> Answered {
     let mut found = found(visit).await?;
     found["refused"] = refused.into();
     Ok(visit.refusal("accounts", "Accounts", found))
 }
 
 /// The value of the header: a token is sent as the bearer that it is.
-fn credential(visit: &Visit<'_>) -> Result<Secret, Trouble> {
+fn credential(visit: &Visit) -> Result<Secret, Trouble> {
     let credential = visit.given("credential")?.trim().as_bytes();
     Ok(match visit.given("kind")? {
         "bearer" => bearer(credential),
@@ -191,11 +189,10 @@ fn credential(visit: &Visit<'_>) -> Result<Secret, Trouble> {
 }
 
 /// Gives an account another credential.
-pub(crate) async fn rotate(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
-    let account: AccountId = id(account)?;
+pub(crate) async fn rotate(To(visit, account): To<AccountId>) -> Answered {
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::AccountCredential).await?;
-    let credential = credential(visit)?;
+    let credential = credential(&visit)?;
     let rotated = match visit.given("kind")? {
         "client_secret" => {
             operator
@@ -208,8 +205,8 @@ pub(crate) async fn rotate(visit: &Visit<'_>, account: &str) -> Result<Response,
 }
 
 /// Disconnects an account.
-pub(crate) async fn disconnect(visit: &Visit<'_>, account: &str) -> Result<Response, Trouble> {
+pub(crate) async fn disconnect(To(visit, account): To<AccountId>) -> Answered {
     visit.need_sure()?;
-    let gone = visit.operator.disconnect_account(id(account)?).await?;
+    let gone = visit.operator.disconnect_account(account).await?;
     Ok(see_list("accounts", gone.workspace_id))
 }

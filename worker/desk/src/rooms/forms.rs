@@ -10,8 +10,8 @@ use letterbox_operator::{Closing, Losing, Move, OperatorError, Problem, Reason, 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Visit, id, or_refusal, refused, see_list};
-use crate::response::{Response, Trouble, see};
+use super::{To, Visit, or_refusal, refused, see_list};
+use crate::response::{Answered, Trouble, see};
 
 /// Releases that are shown.
 const RELEASES: u32 = 20;
@@ -54,7 +54,7 @@ impl Draft {
 }
 
 /// The workflows of a workspace.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn list(visit: Visit) -> Answered {
     let Some(place) = visit.place().await? else {
         return Ok(visit.page("forms", "Forms", ()));
     };
@@ -87,7 +87,7 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 /// Where a workflow begins.
-pub(crate) async fn new(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn new(visit: Visit) -> Answered {
     let found = json!({
         "place": visit.some_place().await?,
         "draft": Draft::of(EXAMPLE.to_owned()),
@@ -96,17 +96,13 @@ pub(crate) async fn new(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 /// Creates a workflow of the person.
-pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn create(visit: Visit) -> Answered {
     let place = visit.some_place().await?;
     let name = visit.given("name")?;
     let text = visit.given("definition")?;
-    let workspace = place.workspace;
-    let owner = visit.user()?;
-    let created = visit
-        .operator
-        .create_workflow(workspace, owner, name, text)
-        .await;
-    match created {
+    let operator = &visit.operator;
+    let creating = operator.create_workflow(place.workspace, visit.user, name, text);
+    match creating.await {
         Ok(created) => Ok(see(&format!("/forms/{}", created.workflow_id))),
         Err(error) => {
             let draft = Draft::of(text.to_owned()).refused(error)?;
@@ -117,25 +113,20 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 /// One workflow.
-pub(crate) async fn show(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let workflow = visit.operator.workflow(id(workflow)?).await?;
+pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let workflow = visit.operator.workflow(workflow).await?;
     let draft = workflow.definition.as_ref().map(pretty).unwrap_or_default();
-    let found = shown(visit, &workflow, Draft::of(draft)).await?;
+    let found = shown(&visit, &workflow, Draft::of(draft)).await?;
     Ok(visit.page("form", "Form", found))
 }
 
-async fn shown(
-    visit: &Visit<'_>,
-    workflow: &WorkflowDetail,
-    draft: Draft,
-) -> Result<Value, Trouble> {
+async fn shown(visit: &Visit, workflow: &WorkflowDetail, draft: Draft) -> Result<Value, Trouble> {
     let row = &workflow.row;
-    let user = visit.user()?;
-    let role = visit.operator.role_of(row.workspace_id, user).await?;
+    let role = visit.operator.role_of(row.workspace_id, visit.user).await?;
     let role = role.ok_or(Trouble::NotFound)?;
     let members = visit.operator.members(row.workspace_id).await?;
     let owner = members.into_iter().find(|one| one.user_id == row.owner_id);
-    let is_mine = row.owner_id == user && role != MemberRole::Viewer;
+    let is_mine = row.owner_id == visit.user && role != MemberRole::Viewer;
     Ok(json!({
         "workflow": workflow,
         "owner": owner.map(|owner| owner.name),
@@ -151,8 +142,7 @@ fn pretty(definition: &Value) -> String {
 }
 
 /// Deploys a definition, or only says what that would do.
-pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let workflow: WorkflowId = id(workflow)?;
+pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
     let operator = &visit.operator;
     let text = visit.given("definition")?;
     let mut draft = Draft::of(text.to_owned());
@@ -161,7 +151,7 @@ pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response
             Ok(plan) => {
                 draft.plan = json!(plan);
                 let workflow = operator.workflow(workflow).await?;
-                let found = shown(visit, &workflow, draft).await?;
+                let found = shown(&visit, &workflow, draft).await?;
                 return Ok(visit.page("form", "Form", found));
             }
             Err(error) => error,
@@ -173,12 +163,12 @@ pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response
         _ => return Err(Trouble::Unreadable),
     };
     let draft = draft.refused(failed)?;
-    let found = shown(visit, &operator.workflow(workflow).await?, draft).await?;
+    let found = shown(&visit, &operator.workflow(workflow).await?, draft).await?;
     Ok(visit.refusal("form", "Form", found))
 }
 
 /// Makes a form link, which is shown once.
-pub(crate) async fn link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
+pub(crate) async fn link(To(visit, workflow): To<WorkflowId>) -> Answered {
     let form = &visit.asked.form;
     let answers = form.get("max_answers").map(str::parse::<i32>).transpose();
     let answers = answers.map_err(|_| refused("The number of submissions must be a number."))?;
@@ -189,22 +179,19 @@ pub(crate) async fn link(visit: &Visit<'_>, workflow: &str) -> Result<Response, 
         at: form.get("closes_at").map(moment).transpose()?,
         after_answers: answers,
     };
-    let made = visit
-        .operator
-        .create_form_link(id(workflow)?, closing)
-        .await?;
+    let made = visit.operator.create_form_link(workflow, closing).await?;
     let place = format!("/forms/{}/link", made.workflow);
     Ok(visit.show_once(&place, &made.workflow, made.token.expose()))
 }
 
 /// The link that was made just now; only the workflow, if it was shown already.
-pub(crate) async fn new_link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let workflow = visit.operator.workflow(id(workflow)?).await?;
+pub(crate) async fn new_link(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let workflow = visit.operator.workflow(workflow).await?;
     let id = workflow.row.workflow_id;
     let Some(token) = visit.asked.made(&id) else {
         return Ok(see(&format!("/forms/{id}")));
     };
-    let url = visit.desk.addresses.form_url(token);
+    let url = visit.asked.desk.addresses.form_url(token);
     let found = json!({ "workflow": workflow, "url": url });
     Ok(visit.once("form_link", "Form link", found))
 }
@@ -218,30 +205,20 @@ fn moment(text: &str) -> Result<Timestamp, Trouble> {
 }
 
 /// Ends the link of a workflow.
-pub(crate) async fn end_link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let ended = visit.operator.end_form_link(id(workflow)?).await?;
+pub(crate) async fn end_link(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let ended = visit.operator.end_form_link(workflow).await?;
     Ok(see(&format!("/forms/{}", ended.workflow_id)))
 }
 
 /// Moves a workflow.
-pub(crate) async fn move_to(
-    visit: &Visit<'_>,
-    workflow: &str,
-    verb: &str,
-) -> Result<Response, Trouble> {
-    let to = match verb {
-        "pause" => Move::Pause,
-        "activate" => Move::Activate,
-        "draft" => Move::Draft,
-        "delete" => {
-            visit.need_sure()?;
-            Move::Delete
-        }
-        _ => return Err(Trouble::NotFound),
-    };
-    let moved = visit.operator.move_workflow(id(workflow)?, to).await?;
-    Ok(match to {
-        Move::Delete => see_list("forms", moved.workspace_id),
-        _ => see(&format!("/forms/{}", moved.workflow_id)),
-    })
+pub(crate) async fn move_to(To(visit, workflow): To<WorkflowId>, to: Move) -> Answered {
+    let moved = visit.operator.move_workflow(workflow, to).await?;
+    Ok(see(&format!("/forms/{}", moved.workflow_id)))
+}
+
+/// Deletes a workflow.
+pub(crate) async fn delete(To(visit, workflow): To<WorkflowId>) -> Answered {
+    visit.need_sure()?;
+    let gone = visit.operator.move_workflow(workflow, Move::Delete).await?;
+    Ok(see_list("forms", gone.workspace_id))
 }

@@ -8,10 +8,17 @@ pub(crate) mod sign_in;
 pub(crate) mod waiting;
 pub(crate) mod webhooks;
 
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, str::FromStr, sync::Arc};
 
+use axum::{
+    RequestExt,
+    extract::{FromRequest, Path, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
+    process::{client_address::ClientAddress, shares::Share},
     states::MemberRole,
 };
 use letterbox_operator::{Operator, OperatorError, Reason, Workspace};
@@ -20,19 +27,98 @@ use serde::Serialize;
 
 use crate::{
     desk::Desk,
-    request::Asked,
-    response::{Response, Trouble, WithCookie, refusal, see, words_of},
-    session::Cookie,
+    pages,
+    places::Kept,
+    request::{Asked, Values},
+    response::{Trouble, see, words_of},
+    session::{self, Cookie},
 };
 
+/// A browser without a session, and its share of requests.
+pub(crate) struct Stranger(Asked, Share<ClientAddress>);
+
+impl FromRequest<Arc<Desk>> for Stranger {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
+        let mut asked = Asked::read(desk, &request)?;
+        let share = desk.strangers.take(asked.client).ok_or(Trouble::Busy)?;
+        if asked.is_post {
+            asked.form = Values::read_short(request).await?;
+        }
+        Ok(Self(asked, share))
+    }
+}
+
 /// A person in a room.
-pub(crate) struct Visit<'a> {
-    pub(crate) desk: &'a Desk,
-    pub(crate) asked: &'a Asked,
+pub(crate) struct Visit {
+    asked: Asked,
+    user: UserId,
     /// The token against cross-site requests that the page's forms carry.
-    pub(crate) form_token: String,
+    form_token: String,
     /// Carries out the person's orders.
-    pub(crate) operator: Operator,
+    operator: Operator,
+    _place: Kept,
+    _share: Share<UserId>,
+}
+
+impl FromRequest<Arc<Desk>> for Visit {
+    type Rejection = Trouble;
+
+    /// Looks up the person in whose session this is asked. What is posted is read only then, and
+    /// must come from a page of the session.
+    async fn from_request(request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
+        let mut asked = Asked::read(desk, &request)?;
+        let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
+        // The session isn't looked up yet.
+        let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
+        let operator = asked.operator().await?;
+        drop(looking_up);
+        let mut operator = operator.ok_or(Trouble::SignedOut)?;
+        let place = asked.place.keep();
+        let user = operator.ordered_by().ok_or(Trouble::SignedOut)?;
+        let share = desk.people.take(user).ok_or(Trouble::Busy)?;
+        if asked.is_post {
+            asked.form = Values::read(request).await?;
+            let given = asked.form.get("form_token").unwrap_or_default();
+            if !session::is_form_token(&session, given) {
+                return Err(Trouble::Forged);
+            }
+            let reason = asked.form.get("reason").map(str::to_owned);
+            operator = operator.ordering(command(&asked.path), reason);
+        }
+        Ok(Self {
+            asked,
+            user,
+            form_token: session::form_token(&session),
+            operator,
+            _place: place,
+            _share: share,
+        })
+    }
+}
+
+/// What the audit log calls what was posted: the path without its ids.
+fn command(path: &str) -> String {
+    let words = path
+        .split('/')
+        .filter(|word| !word.is_empty() && word.len() < 36);
+    let words: Vec<_> = words.collect();
+    format!("desk {}", words.join(" "))
+}
+
+/// A visit to what the path names, such as a run; what is no id is not found.
+pub(crate) struct To<T>(Visit, T);
+
+impl<T: FromStr<Err: Display>> FromRequest<Arc<Desk>> for To<T> {
+    type Rejection = Trouble;
+
+    async fn from_request(mut request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
+        let named = request.extract_parts::<Path<String>>().await;
+        let visit = Visit::from_request(request, desk).await?;
+        let Path(named) = named.map_err(|_| Trouble::NotFound)?;
+        Ok(Self(visit, id(&named)?))
+    }
 }
 
 /// A workspace in which a person works.
@@ -56,25 +142,20 @@ impl PageWorkspace {
     }
 }
 
-impl Visit<'_> {
+impl Visit {
     /// The page of a room.
     fn page(&self, template: &str, title: &str, found: impl Serialize) -> Response {
         let given = self.asked.form.shown();
         let found = context! {
             given, form_token => self.form_token, ..Value::from_serialize(found)
         };
-        let person = self.operator.person();
-        self.desk.pages.page(person, template, title, found)
+        pages::page(template, title, self.operator.person(), found)
     }
 
     /// The page of a room that says why something was not done, and has what was filled in.
     fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        refusal(self.page(template, title, found))
-    }
-
-    /// The current user.
-    fn user(&self) -> Result<UserId, Trouble> {
-        self.operator.ordered_by().ok_or(Trouble::SignedOut)
+        let page = self.page(template, title, found);
+        (StatusCode::UNPROCESSABLE_ENTITY, page).into_response()
     }
 
     /// The workspace that the query or the form names, or the person's first; `None` if they are
@@ -90,7 +171,7 @@ impl Visit<'_> {
                 None => return Ok(None),
             },
         };
-        let role = self.operator.role_of(workspace, self.user()?).await?;
+        let role = self.operator.role_of(workspace, self.user).await?;
         Ok(Some(PageWorkspace {
             workspaces,
             workspace,
@@ -106,14 +187,14 @@ impl Visit<'_> {
     /// Sends the browser to the page that shows a secret once: who loads that again makes nothing.
     fn show_once(&self, place: &str, id: &impl Display, secret: &str) -> Response {
         let kept = format!("{id}.{secret}");
-        let cookie = Cookie::Made.set(&kept, self.desk.is_https());
-        see(place).with_cookie(cookie)
+        let cookie = Cookie::Made.set(&kept, self.asked.desk.is_https());
+        (cookie, see(place)).into_response()
     }
 
     /// The page that shows a secret, which the browser forgets.
     fn once(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let forgotten = Cookie::Made.set("", self.desk.is_https());
-        self.page(template, title, found).with_cookie(forgotten)
+        let forgotten = Cookie::Made.set("", self.asked.desk.is_https());
+        (forgotten, self.page(template, title, found)).into_response()
     }
 
     /// An order that can't be undone needs a ticked box.

@@ -9,18 +9,18 @@ use letterbox_operator::{AccountRow, Losing, words};
 use serde_json::{Value, json};
 
 use super::{Visit, chosen, id, or_refusal, see_list};
-use crate::response::{Response, Trouble, see};
+use crate::response::{Answered, Trouble, see};
 
 /// Versions of the policy that are shown.
 const VERSIONS: u32 = 20;
 
 /// The members of a workspace and its policy.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let found = found(visit).await?;
+pub(crate) async fn list(visit: Visit) -> Answered {
+    let found = found(&visit).await?;
     Ok(visit.page("people", "People", found))
 }
 
-async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
+async fn found(visit: &Visit) -> Result<Value, Trouble> {
     let Some(place) = visit.place().await? else {
         return Ok(json!({}));
     };
@@ -35,7 +35,7 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
         "is_owner": place.role == MemberRole::Owner,
         "members": operator.members(workspace).await?,
         "roles": MemberRole::ALL,
-        "me": visit.user()?,
+        "me": visit.user,
         "notices": operator.notices(workspace).await?,
         "accounts": own_accounts(visit, workspace).await?,
         "policy": policy,
@@ -47,25 +47,21 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
 }
 
 /// The connected accounts of the person.
-async fn own_accounts(
-    visit: &Visit<'_>,
-    workspace: WorkspaceId,
-) -> Result<Vec<AccountRow>, Trouble> {
+async fn own_accounts(visit: &Visit, workspace: WorkspaceId) -> Result<Vec<AccountRow>, Trouble> {
     let mut accounts = visit.operator.accounts(workspace).await?;
-    let user = visit.user()?;
-    accounts.retain(|one| one.user_id == user && one.disconnected_at.is_none());
+    accounts.retain(|one| one.user_id == visit.user && one.disconnected_at.is_none());
     Ok(accounts)
 }
 
 /// The room again, with what was filled in, and why it was not done.
-async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
+async fn refusal(visit: &Visit, refused: &str) -> Answered {
     let mut found = found(visit).await?;
     found["refused"] = refused.into();
     Ok(visit.refusal("people", "People", found))
 }
 
 /// Adds a member.
-pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn invite(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let email = visit.given("email")?;
     let role: MemberRole = chosen(visit.given("role")?)?;
@@ -73,13 +69,13 @@ pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let invited = visit.operator.invite(workspace, email, email, role).await;
     match or_refusal(invited)? {
         Ok(_) => Ok(see_list("people", workspace)),
-        Err(refused) => refusal(visit, &refused).await,
+        Err(refused) => refusal(&visit, &refused).await,
     }
 }
 
 /// Changes a member's role, takes their rights or gives them back, or removes them. What ends with
 /// that is shown before.
-pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn change(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let user: UserId = id(visit.given("user")?)?;
     let role: MemberRole = chosen(visit.given("role")?)?;
@@ -109,19 +105,19 @@ pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 /// The person's name, as others see it.
-pub(crate) fn me(visit: &Visit<'_>) -> Response {
+pub(crate) async fn me(visit: Visit) -> Answered {
     let found = json!({ "me": visit.operator.person() });
-    visit.page("me", "You", found)
+    Ok(visit.page("me", "You", found))
 }
 
 /// Says what the person is called.
-pub(crate) async fn call_me(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn call_me(visit: Visit) -> Answered {
     visit.operator.call_me(visit.given("name")?).await?;
     Ok(see("/me"))
 }
 
 /// Sets the policy, or only says what it would change.
-pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn policy(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let operator = &visit.operator;
     let text = visit.given("policy")?;
@@ -135,21 +131,21 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
             .await;
         return match or_refusal(setting)? {
             Ok(_) => Ok(see_list("people", workspace)),
-            Err(refused) => refusal(visit, &refused).await,
+            Err(refused) => refusal(&visit, &refused).await,
         };
     }
     match or_refusal(operator.preview_policy(workspace, text).await)? {
         Ok(change) => {
-            let mut found = found(visit).await?;
+            let mut found = found(&visit).await?;
             found["change"] = json!(change);
             Ok(visit.page("people", "People", found))
         }
-        Err(refused) => refusal(visit, &refused).await,
+        Err(refused) => refusal(&visit, &refused).await,
     }
 }
 
 /// Sets who gets notifications.
-pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn notices(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let operator = &visit.operator;
     let form = &visit.asked.form;

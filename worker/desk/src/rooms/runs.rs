@@ -7,14 +7,14 @@ use letterbox_common::{
 use letterbox_operator::{RunAction, RunDetail, RunFilter, words};
 use serde_json::{Value, json};
 
-use super::{Visit, id};
-use crate::response::{Response, Trouble, see};
+use super::{To, Visit, id};
+use crate::response::{Answered, see};
 
 /// Runs on one page.
 const EACH: u32 = 50;
 
 /// The newest runs of a workspace.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn list(visit: Visit) -> Answered {
     let operator = &visit.operator;
     let query = &visit.asked.query;
     let workspaces = operator.workspaces().await?;
@@ -51,8 +51,8 @@ pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 /// One run.
-pub(crate) async fn show(visit: &Visit<'_>, run: &str) -> Result<Response, Trouble> {
-    let run = visit.operator.run(id(run)?).await?;
+pub(crate) async fn show(To(visit, run): To<RunId>) -> Answered {
+    let run = visit.operator.run(run).await?;
     let actions: Vec<_> = run.actions.iter().map(told).collect();
     let found = json!({
         "run": &run,
@@ -86,15 +86,13 @@ fn can_go_on(run: &RunDetail) -> bool {
 }
 
 /// Cancels a run.
-pub(crate) async fn cancel(visit: &Visit<'_>, run: &str) -> Result<Response, Trouble> {
-    let run: RunId = id(run)?;
+pub(crate) async fn cancel(To(visit, run): To<RunId>) -> Answered {
     visit.operator.cancel_run(run).await?;
     Ok(see(&format!("/runs/{run}")))
 }
 
 /// Lets a run go on at the action that ended it.
-pub(crate) async fn retry(visit: &Visit<'_>, run: &str) -> Result<Response, Trouble> {
-    let run: RunId = id(run)?;
+pub(crate) async fn retry(To(visit, run): To<RunId>) -> Answered {
     visit.operator.retry_run(run).await?;
     Ok(see(&format!("/runs/{run}")))
 }

@@ -2,12 +2,12 @@
 //! is needed to answer it.
 
 use letterbox_common::{ids::ApprovalId, states::ApprovalState};
-use letterbox_operator::{ApprovalDetail, WaitingApproval, words};
+use letterbox_operator::{WaitingApproval, words};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Visit, id};
-use crate::response::{Response, Trouble, see};
+use super::{To, Visit, id};
+use crate::response::{Answered, Trouble, see};
 
 /// Questions that are shown of each workflow.
 const EACH: u32 = 20;
@@ -25,13 +25,12 @@ struct QuestionGroup<'a> {
 }
 
 /// Everything that waits in the workspaces of the person: accounts to connect, and questions.
-pub(crate) async fn waiting(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn waiting(visit: Visit) -> Answered {
     let all = visit.operator.waiting_approvals(None, EACH).await?;
     let groups = all.chunk_by(|one, other| one.workflow_id == other.workflow_id);
     let groups: Vec<_> = groups.filter_map(group).collect();
-    let user = visit.user()?;
     let mut accounts = visit.operator.waiting_accounts().await?;
-    accounts.retain(|account| account.user_id == user);
+    accounts.retain(|account| account.user_id == visit.user);
     let found = json!({ "groups": groups, "accounts": accounts });
     Ok(visit.page("waiting", "Waiting", found))
 }
@@ -64,9 +63,10 @@ fn group(questions: &[WaitingApproval]) -> Option<QuestionGroup<'_>> {
 }
 
 /// One question.
-pub(crate) async fn question(visit: &Visit<'_>, approval: &str) -> Result<Response, Trouble> {
-    let question = visit.operator.approval(id(approval)?).await?;
-    let may_answer = may_answer(visit, &question)?;
+pub(crate) async fn question(To(visit, approval): To<ApprovalId>) -> Answered {
+    let question = visit.operator.approval(approval).await?;
+    let mut answerers = question.may_answer.iter();
+    let may_answer = question.is_open && answerers.any(|member| member.user_id == visit.user);
     let row = &question.row;
     let found = json!({
         "question": &question,
@@ -79,14 +79,8 @@ pub(crate) async fn question(visit: &Visit<'_>, approval: &str) -> Result<Respon
     Ok(visit.page("question", "Question", found))
 }
 
-fn may_answer(visit: &Visit<'_>, question: &ApprovalDetail) -> Result<bool, Trouble> {
-    let user = visit.user()?;
-    let mut answerers = question.may_answer.iter();
-    Ok(question.is_open && answerers.any(|member| member.user_id == user))
-}
-
 /// Answers one question or several, in the person's name.
-pub(crate) async fn answer(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn answer(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let answer = match form.get("answer") {
         Some("approve") => ApprovalState::Approved,
@@ -94,13 +88,12 @@ pub(crate) async fn answer(visit: &Visit<'_>) -> Result<Response, Trouble> {
         _ => return Err(Trouble::Unreadable),
     };
     let questions: Result<Vec<ApprovalId>, _> = form.all("question").map(id).collect();
-    let user = visit.user()?;
     let mut answered = 0;
     let mut refused = Vec::new();
     for question in questions? {
         let given = match answer {
-            ApprovalState::Approved => visit.operator.approve(question, user).await,
-            _ => visit.operator.deny(question, user).await,
+            ApprovalState::Approved => visit.operator.approve(question, visit.user).await,
+            _ => visit.operator.deny(question, visit.user).await,
         };
         match given.map_err(Trouble::from) {
             Ok(_) => answered += 1,

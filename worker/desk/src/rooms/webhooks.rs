@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
+use axum::response::Response;
 use letterbox_common::{
-    ids::WorkspaceId,
+    ids::{WebhookId, WorkspaceId},
     sealing::{SealedColumn, Secret},
     webhook::{Scheme, WebhookAddress},
 };
 use letterbox_operator::{NewWebhook, SameBy, SignalFilter, WebhookSettings, rules_in};
 use serde_json::{Value, json};
 
-use super::{Visit, chosen, id, or_refusal, see_list};
-use crate::response::{Response, Trouble, see};
+use super::{To, Visit, chosen, id, or_refusal, see_list};
+use crate::response::{Answered, Trouble, see};
 
 /// Refusals and signals that are shown.
 const EACH: u32 = 30;
@@ -20,12 +21,12 @@ const EACH: u32 = 30;
 const OVERLAP: Duration = Duration::from_secs(24 * 3_600);
 
 /// The webhooks of a workspace.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let found = found(visit).await?;
+pub(crate) async fn list(visit: Visit) -> Answered {
+    let found = found(&visit).await?;
     Ok(visit.page("webhooks", "Webhooks", found))
 }
 
-async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
+async fn found(visit: &Visit) -> Result<Value, Trouble> {
     let Some(place) = visit.place().await? else {
         return Ok(json!({}));
     };
@@ -44,7 +45,7 @@ async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
 }
 
 /// Creates a webhook. Its address and its secret are shown once.
-pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn create(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let name = visit.given("name")?;
@@ -62,13 +63,13 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
             same_by: form.get("same_by").map(|_| SameBy::Id),
             secret: None,
         };
-        let created = operator.create_webhook(&keys, workspace, &settings, secret(visit));
+        let created = operator.create_webhook(&keys, workspace, &settings, secret(&visit));
         created.await
     };
     match or_refusal(creating.await)? {
-        Ok(new) => Ok(made(visit, &new)),
+        Ok(new) => Ok(made(&visit, &new)),
         Err(refused) => {
-            let mut found = found(visit).await?;
+            let mut found = found(&visit).await?;
             found["refused"] = refused.into();
             Ok(visit.refusal("webhooks", "Webhooks", found))
         }
@@ -76,12 +77,12 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
 }
 
 /// The secret that the sender has given, if it has one.
-fn secret(visit: &Visit<'_>) -> Option<Secret> {
+fn secret(visit: &Visit) -> Option<Secret> {
     let secret = visit.asked.form.get("secret")?.trim();
     Some(Secret::new(secret.as_bytes().to_vec()))
 }
 
-fn made(visit: &Visit<'_>, new: &NewWebhook) -> Response {
+fn made(visit: &Visit, new: &NewWebhook) -> Response {
     let id = new.address.webhook;
     let made = String::from_utf8_lossy(new.secret.expose());
     // One that was given is known, and may be longer than a browser keeps.
@@ -90,8 +91,8 @@ fn made(visit: &Visit<'_>, new: &NewWebhook) -> Response {
 }
 
 /// The webhook that was made just now; without its secret, if it was shown already.
-pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
-    let row = visit.operator.webhook(id(webhook)?).await?;
+pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
+    let row = visit.operator.webhook(webhook).await?;
     let Some(secret) = visit.asked.made(&row.webhook_id) else {
         return Ok(see(&format!("/webhooks/{}", row.webhook_id)));
     };
@@ -101,7 +102,7 @@ pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Tr
     };
     let found = json!({
         "webhook": row.webhook_id,
-        "url": visit.desk.addresses.webhook_url(address),
+        "url": visit.asked.desk.addresses.webhook_url(address),
         "secret": secret,
         "is_own_scheme": row.scheme == Scheme::Letterbox,
     });
@@ -109,9 +110,8 @@ pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Tr
 }
 
 /// One webhook: what it refused, and the signals that came of what it took.
-pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+pub(crate) async fn show(To(visit, webhook): To<WebhookId>) -> Answered {
     let operator = &visit.operator;
-    let webhook = id(webhook)?;
     let row = operator.webhook(webhook).await?;
     let mut filter = SignalFilter::of(row.workspace_id);
     filter.webhook = Some(webhook);
@@ -124,16 +124,16 @@ pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, T
 }
 
 /// Makes the successor of a webhook. Its address and its secret are shown once.
-pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+pub(crate) async fn replace(To(visit, webhook): To<WebhookId>) -> Answered {
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
-    let replacing = operator.replace_webhook(&keys, id(webhook)?, secret(visit), OVERLAP);
-    Ok(made(visit, &replacing.await?))
+    let replacing = operator.replace_webhook(&keys, webhook, secret(&visit), OVERLAP);
+    Ok(made(&visit, &replacing.await?))
 }
 
 /// Deletes a webhook.
-pub(crate) async fn delete(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+pub(crate) async fn delete(To(visit, webhook): To<WebhookId>) -> Answered {
     visit.need_sure()?;
-    let gone = visit.operator.delete_webhook(id(webhook)?).await?;
+    let gone = visit.operator.delete_webhook(webhook).await?;
     Ok(see_list("webhooks", gone.workspace_id))
 }
