@@ -116,7 +116,7 @@ fn oidc(settings: &DeskSettings) -> Result<Option<Oidc>, SettingError> {
     })?;
     let secret = CLIENT_SECRET.read()?;
     let secret = secret.ok_or_else(|| CLIENT_SECRET.missing())?;
-    let oidc = Oidc::new(issuer, client, &secret, settings.addresses.desk());
+    let oidc = Oidc::new(issuer, client, secret, settings.addresses.desk());
     oidc.map(Some)
         .map_err(|error| SettingError::new("LETTERBOX_OIDC_ISSUER", error))
 }
