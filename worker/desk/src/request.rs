@@ -1,6 +1,6 @@
 //! A request: its path, the values of its query and of its form, its cookies.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     extract::{DefaultBodyLimit, FromRequest, Multipart, RawForm, Request},
@@ -113,19 +113,6 @@ impl Values {
     pub(crate) fn all<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v str> {
         let of_name = self.0.iter().filter(move |(given, _)| given == name);
         of_name.map(|(_, value)| value.as_str())
-    }
-
-    /// The values that a page shows again: no secret.
-    pub(crate) fn shown(&self) -> BTreeMap<&str, &str> {
-        let is_secret = |name: &str| {
-            matches!(
-                name,
-                "credential" | "secret" | "client_secret" | "code" | "form_token"
-            )
-        };
-        let shown = self.0.iter().rev();
-        let shown = shown.filter(|(name, value)| !is_secret(name) && !value.trim().is_empty());
-        shown.map(|(name, value)| (&**name, &**value)).collect()
     }
 
     /// All parameters except those of this name, encoded as a query.

@@ -1,60 +1,82 @@
 //! Connected accounts: a person's own, and for an owner of the workspace all of them. Credentials
 //! are sealed to the workers: the desk can't open them.
 
+use askama::Template;
 use axum::response::IntoResponse;
 use letterbox_common::{
     ids::{AccountId, WorkspaceId},
     sealing::{SealedColumn, Secret},
+    states::AccountWait,
 };
-use letterbox_operator::{NewAccount, NewGrant, bearer};
-use serde_json::{Value, json};
+use letterbox_operator::{
+    AccountRow, AccountUse, GrantStatus, LastAnswer, Member, NewAccount, NewGrant, bearer,
+};
 use url::Url;
 
-use super::{To, Visit, id, or_refusal, refused, see_list};
+use super::{Nowhere, PageWorkspace, To, Visit, id, or_refusal, refused, see_list};
 use crate::{
     oauth,
+    pages::filters,
     response::{Answered, Trouble, see},
     session::Cookie,
 };
 
-/// The accounts of a workspace.
-pub(crate) async fn list(visit: Visit) -> Answered {
-    let found = found(&visit).await?;
-    Ok(visit.page("accounts", "Accounts", found))
+#[derive(Template)]
+#[template(path = "accounts.html")]
+struct AccountsPage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    /// What the addresses of callbacks begin with.
+    callback: String,
+    accounts: Vec<AccountRow>,
+    uses: Vec<AccountUse>,
+    answers: Vec<LastAnswer>,
+    members: Vec<Member>,
+    grants: Vec<GrantStatus>,
+    refused: Option<String>,
 }
 
-async fn found(visit: &Visit) -> Result<Value, Trouble> {
-    let Some(place) = visit.place().await? else {
-        return Ok(json!({}));
-    };
+impl AccountsPage<'_> {
+    fn grant(&self, account: &AccountRow) -> Option<&GrantStatus> {
+        let mut grants = self.grants.iter();
+        grants.find(|one| one.account_id == account.account_id)
+    }
+
+    fn answer(&self, account: &AccountRow) -> Option<&LastAnswer> {
+        let mut answers = self.answers.iter();
+        answers.find(|one| one.account_id == account.account_id)
+    }
+
+    fn uses<'p>(&'p self, account: &'p AccountRow) -> impl Iterator<Item = &'p AccountUse> {
+        let uses = self.uses.iter();
+        uses.filter(|one| (one.user_id, &one.account) == (account.user_id, &account.name))
+    }
+}
+
+/// The accounts of a workspace.
+pub(crate) async fn list(visit: Visit) -> Answered {
+    Ok(match visit.place().await? {
+        Some(place) => visit.page("Accounts", &found(&visit, place).await?),
+        None => visit.page("Accounts", &Nowhere { title: "Accounts" }),
+    })
+}
+
+async fn found(visit: &Visit, place: PageWorkspace) -> Result<AccountsPage<'_>, Trouble> {
     let operator = &visit.operator;
-    let accounts = operator.accounts(place.workspace).await?;
-    let uses = operator.account_uses(place.workspace).await?;
-    let answers = operator.last_answers(place.workspace).await?;
-    let members = operator.members(place.workspace).await?;
-    let grants = operator.grants(place.workspace).await?;
-    let connected = accounts.iter().filter(|one| one.disconnected_at.is_none());
-    let connected = connected.map(|account| {
-        let uses = uses
-            .iter()
-            .filter(|one| (one.user_id, &one.account) == (account.user_id, &account.name));
-        let owner = members.iter().find(|one| one.user_id == account.user_id);
-        json!({
-            "account": account,
-            "is_mine": account.user_id == visit.user,
-            "owner": owner.map(|owner| &owner.name),
-            "warning": account.warning(),
-            "grant": grants.iter().find(|one| one.account_id == account.account_id),
-            "uses": uses.collect::<Vec<_>>(),
-            "answer": answers.iter().find(|one| one.account_id == account.account_id),
-        })
-    });
-    Ok(json!({
-        "may_connect": place.may_run(),
-        "callback": format!("{}{}", visit.asked.desk.origin, oauth::CALLBACK),
-        "accounts": connected.collect::<Vec<_>>(),
-        "place": place,
-    }))
+    let workspace = place.workspace;
+    let mut accounts = operator.accounts(workspace).await?;
+    accounts.retain(|one| one.disconnected_at.is_none());
+    Ok(AccountsPage {
+        visit,
+        callback: format!("{}{}", visit.asked.desk.origin, oauth::CALLBACK),
+        accounts,
+        uses: operator.account_uses(workspace).await?,
+        answers: operator.last_answers(workspace).await?,
+        members: operator.members(workspace).await?,
+        grants: operator.grants(workspace).await?,
+        refused: None,
+        place,
+    })
 }
 
 /// Connects an account of the person.
@@ -117,6 +139,21 @@ pub(crate) async fn connect_by_grant(visit: Visit) -> Answered {
     }
 }
 
+#[derive(Template)]
+#[template(path = "account_authorize.html")]
+struct AuthorizePage<'v> {
+    visit: &'v Visit,
+    account: AccountRow,
+    grant: GrantStatus,
+    step: Step,
+}
+
+enum Step {
+    Begin { to: String, back: String },
+    Connect { code: String, state: String },
+    Refused,
+}
+
 /// Says where the person lets Letterbox in, and has the browser keep what that begins with.
 pub(crate) async fn authorize(To(visit, account): To<AccountId>) -> Answered {
     let (account, grant) = visit.operator.grant(account).await?;
@@ -126,10 +163,16 @@ pub(crate) async fn authorize(To(visit, account): To<AccountId>) -> Answered {
         .flatten()
         .filter(|_| account.user_id == visit.user);
     let begun = begun.ok_or(Trouble::NotFound)?;
+    let back = oauth::way_back(&grant, &visit.asked.desk.origin).ok_or(Trouble::NotFound)?;
     let cookie = Cookie::Authorize.set(&begun.kept, visit.asked.desk.is_https());
-    let back = oauth::way_back(&grant, &visit.asked.desk.origin);
-    let found = json!({ "account": account, "grant": grant, "to": begun.to, "back": back });
-    let page = visit.page("account_authorize", "Connect", found);
+    let to = begun.to;
+    let page = AuthorizePage {
+        visit: &visit,
+        account,
+        grant,
+        step: Step::Begin { to, back },
+    };
+    let page = visit.page("Connect", &page);
     Ok((cookie, page).into_response())
 }
 
@@ -143,13 +186,20 @@ pub(crate) async fn come_back(To(visit, host): To<String>) -> Answered {
     if oauth::host(&grant) != Some(host) {
         return Err(not_begun());
     }
-    let found = json!({
-        "account": account,
-        "grant": grant,
-        "code": query.get("code"),
-        "state": query.get("state"),
-    });
-    Ok(visit.page("account_authorize", "Connect", found))
+    let step = match (query.get("code"), query.get("state")) {
+        (Some(code), Some(state)) => Step::Connect {
+            code: code.to_owned(),
+            state: state.to_owned(),
+        },
+        _ => Step::Refused,
+    };
+    let page = AuthorizePage {
+        visit: &visit,
+        account,
+        grant,
+        step,
+    };
+    Ok(visit.page("Connect", &page))
 }
 
 /// Stores the code of the callback, once.
@@ -174,9 +224,9 @@ fn not_begun() -> Trouble {
 }
 
 async fn refusal(visit: &Visit, refused: &str) -> Answered {
-    let mut found = found(visit).await?;
-    found["refused"] = refused.into();
-    Ok(visit.refusal("accounts", "Accounts", found))
+    let mut found = found(visit, visit.some_place().await?).await?;
+    found.refused = Some(refused.to_owned());
+    Ok(visit.refusal("Accounts", &found))
 }
 
 /// The value of the header: a token is sent as the bearer that it is.

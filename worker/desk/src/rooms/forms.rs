@@ -1,17 +1,20 @@
 //! Workflows and their forms: what is deployed and by which link people reach it; their owner says
 //! what they do, and editors can stop them.
 
+use askama::Template;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use letterbox_common::{
-    ids::WorkflowId,
-    states::{MemberRole, WorkflowState},
+use letterbox_common::{ids::WorkflowId, states::WorkflowState};
+use letterbox_operator::{
+    Changes, Closing, DeployPlan, LiveLink, Losing, Member, Move, OperatorError, Problem, Reason,
+    ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
 };
-use letterbox_operator::{Closing, Losing, Move, OperatorError, Problem, Reason, WorkflowDetail};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{To, Visit, or_refusal, refused, see_list};
-use crate::response::{Answered, Trouble, see};
+use super::{Nowhere, PageWorkspace, To, Visit, name_of, or_refusal, refused, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Releases that are shown.
 const RELEASES: u32 = 20;
@@ -19,7 +22,7 @@ const RELEASES: u32 = 20;
 const EXAMPLE: &str = include_str!("../../static/definition.json");
 
 /// What a definition would do, or why it can't be deployed.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct Draft {
     /// As it was filled in.
     text: String,
@@ -27,7 +30,7 @@ struct Draft {
     form: Value,
     problems: Vec<Problem>,
     /// What a deploy would change.
-    plan: Value,
+    plan: Option<DeployPlan>,
     refused: Option<String>,
 }
 
@@ -53,46 +56,56 @@ impl Draft {
     }
 }
 
+#[derive(Template)]
+#[template(path = "forms.html")]
+struct FormsPage {
+    place: PageWorkspace,
+    workflows: Vec<WorkflowRow>,
+    links: Vec<LiveLink>,
+    members: Vec<Member>,
+}
+
+impl FormsPage {
+    fn link(&self, workflow: &WorkflowRow) -> Option<&LiveLink> {
+        let mut links = self.links.iter();
+        links.find(|link| link.workflow_id == workflow.workflow_id)
+    }
+}
+
 /// The workflows of a workspace.
 pub(crate) async fn list(visit: Visit) -> Answered {
     let Some(place) = visit.place().await? else {
-        return Ok(visit.page("forms", "Forms", ()));
+        return Ok(visit.page("Forms", &Nowhere { title: "Forms" }));
     };
-    let workflows = visit.operator.workflows(place.workspace).await?;
-    let living = workflows
-        .iter()
-        .filter(|one| one.state != WorkflowState::Deleted);
-    let links = visit
-        .operator
-        .live_links(Losing::Workspace(place.workspace))
-        .await?;
-    let members = visit.operator.members(place.workspace).await?;
-    let living = living.map(|workflow| {
-        let link = links
-            .iter()
-            .find(|link| link.workflow_id == workflow.workflow_id);
-        let owner = members.iter().find(|one| one.user_id == workflow.owner_id);
-        json!({
-            "workflow": workflow,
-            "owner": owner.map(|owner| &owner.name),
-            "link_since": link.map(|link| link.created_at),
-        })
-    });
-    let found = json!({
-        "place": place,
-        "may_create": place.may_run(),
-        "workflows": living.collect::<Vec<_>>(),
-    });
-    Ok(visit.page("forms", "Forms", found))
+    let operator = &visit.operator;
+    let workspace = place.workspace;
+    let mut workflows = operator.workflows(workspace).await?;
+    workflows.retain(|one| one.state != WorkflowState::Deleted);
+    let page = FormsPage {
+        place,
+        workflows,
+        links: operator.live_links(Losing::Workspace(workspace)).await?,
+        members: operator.members(workspace).await?,
+    };
+    Ok(visit.page("Forms", &page))
+}
+
+#[derive(Template)]
+#[template(path = "form_new.html")]
+struct NewFormPage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    draft: Draft,
 }
 
 /// Where a workflow begins.
 pub(crate) async fn new(visit: Visit) -> Answered {
-    let found = json!({
-        "place": visit.some_place().await?,
-        "draft": Draft::of(EXAMPLE.to_owned()),
-    });
-    Ok(visit.page("form_new", "New form", found))
+    let page = NewFormPage {
+        visit: &visit,
+        place: visit.some_place().await?,
+        draft: Draft::of(EXAMPLE.to_owned()),
+    };
+    Ok(visit.page("New form", &page))
 }
 
 /// Creates a workflow of the person.
@@ -106,8 +119,13 @@ pub(crate) async fn create(visit: Visit) -> Answered {
         Ok(created) => Ok(see(&format!("/forms/{}", created.workflow_id))),
         Err(error) => {
             let draft = Draft::of(text.to_owned()).refused(error)?;
-            let found = json!({ "place": place, "draft": draft });
-            Ok(visit.refusal("form_new", "New form", found))
+            let visit = &visit;
+            let page = NewFormPage {
+                visit,
+                place,
+                draft,
+            };
+            Ok(visit.refusal("New form", &page))
         }
     }
 }
@@ -116,25 +134,64 @@ pub(crate) async fn create(visit: Visit) -> Answered {
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
     let draft = workflow.definition.as_ref().map(pretty).unwrap_or_default();
-    let found = shown(&visit, &workflow, Draft::of(draft)).await?;
-    Ok(visit.page("form", "Form", found))
+    let page = shown(&visit, workflow, Draft::of(draft)).await?;
+    Ok(visit.page("Form", &page))
 }
 
-async fn shown(visit: &Visit, workflow: &WorkflowDetail, draft: Draft) -> Result<Value, Trouble> {
+#[derive(Template)]
+#[template(path = "form.html")]
+struct FormPage<'v> {
+    visit: &'v Visit,
+    workflow: WorkflowDetail,
+    owner: Option<String>,
+    is_mine: bool,
+    may_stop: bool,
+    draft: Draft,
+    releases: Vec<ReleaseRow>,
+}
+
+impl FormPage<'_> {
+    /// The changes of a release, each in words.
+    fn told(&self, changes: &ReleaseChanges) -> Vec<String> {
+        let told = |what, changes: &Changes| {
+            let kinds = [
+                ("New", &changes.added),
+                ("Changed", &changes.changed),
+                ("Gone", &changes.removed),
+            ];
+            let kinds = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+            let kinds = kinds.map(|(verb, names)| {
+                let plural = if names.len() > 1 { "s" } else { "" };
+                format!("{verb} {what}{plural}: {}", names.join(", "))
+            });
+            kinds.collect::<Vec<_>>()
+        };
+        [
+            told("field", &changes.fields),
+            told("action", &changes.actions),
+        ]
+        .concat()
+    }
+}
+
+async fn shown(
+    visit: &Visit,
+    workflow: WorkflowDetail,
+    draft: Draft,
+) -> Result<FormPage<'_>, Trouble> {
     let row = &workflow.row;
-    let role = visit.operator.role_of(row.workspace_id, visit.user).await?;
-    let role = role.ok_or(Trouble::NotFound)?;
+    let rights = visit.rights(row.workspace_id).await?;
     let members = visit.operator.members(row.workspace_id).await?;
-    let owner = members.into_iter().find(|one| one.user_id == row.owner_id);
-    let is_mine = row.owner_id == visit.user && role != MemberRole::Viewer;
-    Ok(json!({
-        "workflow": workflow,
-        "owner": owner.map(|owner| owner.name),
-        "is_mine": is_mine,
-        "may_stop": is_mine || matches!(role, MemberRole::Owner | MemberRole::Editor),
-        "draft": draft,
-        "releases": visit.operator.releases(row.workflow_id, RELEASES).await?,
-    }))
+    let is_mine = row.owner_id == visit.user && rights.may_run();
+    Ok(FormPage {
+        visit,
+        owner: name_of(&row.owner_id, &members).map(str::to_owned),
+        is_mine,
+        may_stop: is_mine || rights.is_editor(),
+        draft,
+        releases: visit.operator.releases(row.workflow_id, RELEASES).await?,
+        workflow,
+    })
 }
 
 fn pretty(definition: &Value) -> String {
@@ -149,10 +206,10 @@ pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
     let failed = match visit.given("how")? {
         "check" => match operator.plan_deploy(workflow, Some(text)).await {
             Ok(plan) => {
-                draft.plan = json!(plan);
+                draft.plan = Some(plan);
                 let workflow = operator.workflow(workflow).await?;
-                let found = shown(&visit, &workflow, draft).await?;
-                return Ok(visit.page("form", "Form", found));
+                let page = shown(&visit, workflow, draft).await?;
+                return Ok(visit.page("Form", &page));
             }
             Err(error) => error,
         },
@@ -163,8 +220,8 @@ pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
         _ => return Err(Trouble::Unreadable),
     };
     let draft = draft.refused(failed)?;
-    let found = shown(&visit, &operator.workflow(workflow).await?, draft).await?;
-    Ok(visit.refusal("form", "Form", found))
+    let page = shown(&visit, operator.workflow(workflow).await?, draft).await?;
+    Ok(visit.refusal("Form", &page))
 }
 
 /// Makes a form link, which is shown once.
@@ -184,6 +241,13 @@ pub(crate) async fn link(To(visit, workflow): To<WorkflowId>) -> Answered {
     Ok(visit.show_once(&place, &made.workflow, made.token.expose()))
 }
 
+#[derive(Template)]
+#[template(path = "form_link.html")]
+struct NewLinkPage {
+    workflow: WorkflowDetail,
+    url: String,
+}
+
 /// The link that was made just now; only the workflow, if it was shown already.
 pub(crate) async fn new_link(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
@@ -192,8 +256,7 @@ pub(crate) async fn new_link(To(visit, workflow): To<WorkflowId>) -> Answered {
         return Ok(see(&format!("/forms/{id}")));
     };
     let url = visit.asked.desk.addresses.form_url(token);
-    let found = json!({ "workflow": workflow, "url": url });
-    Ok(visit.once("form_link", "Form link", found))
+    Ok(visit.once("Form link", &NewLinkPage { workflow, url }))
 }
 
 /// A time as browsers write one, which is meant in UTC.

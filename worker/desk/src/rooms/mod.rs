@@ -10,6 +10,7 @@ pub(crate) mod webhooks;
 
 use std::{fmt::Display, str::FromStr, sync::Arc};
 
+use askama::Template;
 use axum::{
     RequestExt,
     extract::{FromRequest, Path, Request},
@@ -21,13 +22,11 @@ use letterbox_common::{
     process::{client_address::ClientAddress, shares::Share},
     states::MemberRole,
 };
-use letterbox_operator::{Operator, OperatorError, Reason, Workspace};
-use minijinja::{Value, context};
-use serde::Serialize;
+use letterbox_operator::{Member, Operator, OperatorError, Reason, Workspace};
 
 use crate::{
     desk::Desk,
-    pages,
+    pages::{self, Visitor},
     places::Kept,
     request::{Asked, Values},
     response::{Trouble, see, words_of},
@@ -121,41 +120,66 @@ impl<T: FromStr<Err: Display>> FromRequest<Arc<Desk>> for To<T> {
     }
 }
 
+/// What a person may do in a workspace.
+#[derive(Clone, Copy)]
+struct Rights(MemberRole);
+
+impl Rights {
+    fn is_owner(self) -> bool {
+        self.0 == MemberRole::Owner
+    }
+
+    fn is_editor(self) -> bool {
+        matches!(self.0, MemberRole::Owner | MemberRole::Editor)
+    }
+
+    fn may_run(self) -> bool {
+        self.0 != MemberRole::Viewer
+    }
+}
+
 /// A workspace in which a person works.
-#[derive(Serialize)]
 struct PageWorkspace {
     /// All that the person may choose from.
     workspaces: Vec<Workspace>,
     /// The chosen one.
     workspace: WorkspaceId,
-    /// The person's role there.
-    role: MemberRole,
+    /// The person's rights there.
+    rights: Rights,
 }
 
-impl PageWorkspace {
-    fn is_editor(&self) -> bool {
-        matches!(self.role, MemberRole::Owner | MemberRole::Editor)
-    }
-
-    fn may_run(&self) -> bool {
-        self.role != MemberRole::Viewer
-    }
+/// The page of a room for a person who is a member of no workspace.
+#[derive(Template)]
+#[template(path = "nowhere.html")]
+struct Nowhere<'p> {
+    title: &'p str,
 }
 
 impl Visit {
     /// The page of a room.
-    fn page(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let given = self.asked.form.shown();
-        let found = context! {
-            given, form_token => self.form_token, ..Value::from_serialize(found)
-        };
-        pages::page(template, title, self.operator.person(), found)
+    fn page(&self, title: &str, room: &impl Template) -> Response {
+        let person = self.operator.person();
+        let visitor = person.map(|person| Visitor {
+            name: &person.name,
+            form_token: &self.form_token,
+        });
+        pages::page(visitor, title, room)
     }
 
     /// The page of a room that says why something was not done, and has what was filled in.
-    fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let page = self.page(template, title, found);
-        (StatusCode::UNPROCESSABLE_ENTITY, page).into_response()
+    fn refusal(&self, title: &str, room: &impl Template) -> Response {
+        (StatusCode::UNPROCESSABLE_ENTITY, self.page(title, room)).into_response()
+    }
+
+    /// What was filled in, for the page that shows it again.
+    fn filled(&self, name: &str) -> &str {
+        self.asked.form.get(name).unwrap_or_default()
+    }
+
+    /// What the person may do in a workspace, which is theirs.
+    async fn rights(&self, workspace: WorkspaceId) -> Result<Rights, Trouble> {
+        let role = self.operator.role_of(workspace, self.user).await?;
+        role.map(Rights).ok_or(Trouble::NotFound)
     }
 
     /// The workspace that the query or the form names, or the person's first; `None` if they are
@@ -171,11 +195,10 @@ impl Visit {
                 None => return Ok(None),
             },
         };
-        let role = self.operator.role_of(workspace, self.user).await?;
         Ok(Some(PageWorkspace {
             workspaces,
             workspace,
-            role: role.ok_or(Trouble::NotFound)?,
+            rights: self.rights(workspace).await?,
         }))
     }
 
@@ -192,9 +215,9 @@ impl Visit {
     }
 
     /// The page that shows a secret, which the browser forgets.
-    fn once(&self, template: &str, title: &str, found: impl Serialize) -> Response {
+    fn once(&self, title: &str, room: &impl Template) -> Response {
         let forgotten = Cookie::Made.set("", self.asked.desk.is_https());
-        (forgotten, self.page(template, title, found)).into_response()
+        (forgotten, self.page(title, room)).into_response()
     }
 
     /// An order that can't be undone needs a ticked box.
@@ -214,6 +237,13 @@ impl Visit {
 /// Sends the browser to the list of a room.
 fn see_list(room: &str, workspace: WorkspaceId) -> Response {
     see(&format!("/{room}?workspace={workspace}"))
+}
+
+/// The name of a member; `None` for who is none any more.
+fn name_of<'m>(user: &UserId, members: &'m [Member]) -> Option<&'m str> {
+    let mut members = members.iter();
+    let member = members.find(|one| one.user_id == *user)?;
+    Some(&member.name)
 }
 
 /// The id in a path or a form; what is none is not found.

@@ -1,49 +1,73 @@
 //! Who belongs to a workspace, and the policy that holds there: its members see both, and its
 //! owners change them.
 
+use askama::Template;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{AccountRow, Losing, words};
-use serde_json::{Value, json};
+use letterbox_operator::{
+    AccountRow, LiveLink, Losing, Member, Notices, Person, PolicyChange, PolicyRow, PolicyVersion,
+    words,
+};
 
-use super::{Visit, chosen, id, or_refusal, see_list};
-use crate::response::{Answered, Trouble, see};
+use super::{Nowhere, PageWorkspace, Visit, chosen, id, or_refusal, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Versions of the policy that are shown.
 const VERSIONS: u32 = 20;
 
-/// The members of a workspace and its policy.
-pub(crate) async fn list(visit: Visit) -> Answered {
-    let found = found(&visit).await?;
-    Ok(visit.page("people", "People", found))
+#[derive(Template)]
+#[template(path = "people.html")]
+struct PeoplePage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    members: Vec<Member>,
+    notices: Notices,
+    /// Those of the person.
+    accounts: Vec<AccountRow>,
+    policy: PolicyRow,
+    history: Vec<PolicyVersion>,
+    /// What a policy that was not set would change.
+    change: Option<PolicyChange>,
+    refused: Option<String>,
 }
 
-async fn found(visit: &Visit) -> Result<Value, Trouble> {
-    let Some(place) = visit.place().await? else {
-        return Ok(json!({}));
-    };
+impl PeoplePage<'_> {
+    /// Whether notices go through an account of another owner.
+    fn is_of_another_owner(&self) -> bool {
+        let is_mine = |account| self.accounts.iter().any(|one| one.account_id == account);
+        self.notices
+            .account_id
+            .is_some_and(|account| !is_mine(account))
+    }
+}
+
+/// The members of a workspace and its policy.
+pub(crate) async fn list(visit: Visit) -> Answered {
+    Ok(match visit.place().await? {
+        Some(place) => visit.page("People", &found(&visit, place).await?),
+        None => visit.page("People", &Nowhere { title: "People" }),
+    })
+}
+
+async fn found(visit: &Visit, place: PageWorkspace) -> Result<PeoplePage<'_>, Trouble> {
     let operator = &visit.operator;
     let workspace = place.workspace;
-    let policy = operator.policy(workspace).await?;
-    let history = operator.policy_history(workspace, VERSIONS).await?;
-    let history = history
-        .iter()
-        .map(|version| json!({ "version": version, "words": words::policy(&version.policy) }));
-    Ok(json!({
-        "is_owner": place.role == MemberRole::Owner,
-        "members": operator.members(workspace).await?,
-        "roles": MemberRole::ALL,
-        "me": visit.user,
-        "notices": operator.notices(workspace).await?,
-        "accounts": own_accounts(visit, workspace).await?,
-        "policy": policy,
-        "words": words::policy(&policy.policy),
-        "text": format!("{:#}", policy.policy),
-        "history": history.collect::<Vec<_>>(),
-        "place": place,
-    }))
+    Ok(PeoplePage {
+        visit,
+        members: operator.members(workspace).await?,
+        notices: operator.notices(workspace).await?,
+        accounts: own_accounts(visit, workspace).await?,
+        policy: operator.policy(workspace).await?,
+        history: operator.policy_history(workspace, VERSIONS).await?,
+        change: None,
+        refused: None,
+        place,
+    })
 }
 
 /// The connected accounts of the person.
@@ -55,9 +79,9 @@ async fn own_accounts(visit: &Visit, workspace: WorkspaceId) -> Result<Vec<Accou
 
 /// The room again, with what was filled in, and why it was not done.
 async fn refusal(visit: &Visit, refused: &str) -> Answered {
-    let mut found = found(visit).await?;
-    found["refused"] = refused.into();
-    Ok(visit.refusal("people", "People", found))
+    let mut found = found(visit, visit.some_place().await?).await?;
+    found.refused = Some(refused.to_owned());
+    Ok(visit.refusal("People", &found))
 }
 
 /// Adds a member.
@@ -73,6 +97,17 @@ pub(crate) async fn invite(visit: Visit) -> Answered {
     }
 }
 
+#[derive(Template)]
+#[template(path = "member.html")]
+struct MemberPage<'v> {
+    visit: &'v Visit,
+    workspace: WorkspaceId,
+    member: &'v Member,
+    role: MemberRole,
+    how: &'v str,
+    ends: Vec<LiveLink>,
+}
+
 /// Changes a member's role, takes their rights or gives them back, or removes them. What ends with
 /// that is shown before.
 pub(crate) async fn change(visit: Visit) -> Answered {
@@ -85,14 +120,15 @@ pub(crate) async fn change(visit: Visit) -> Answered {
     if !keeps_links && visit.asked.form.get("sure").is_none() {
         let members = operator.members(workspace).await?;
         let member = members.iter().find(|one| one.user_id == user);
-        let found = json!({
-            "workspace": workspace,
-            "member": member.ok_or(Trouble::NotFound)?,
-            "role": role,
-            "how": how,
-            "ends": operator.live_links(Losing::Member(workspace, user)).await?,
-        });
-        return Ok(visit.page("member", "Member", found));
+        let page = MemberPage {
+            visit: &visit,
+            workspace,
+            member: member.ok_or(Trouble::NotFound)?,
+            role,
+            how,
+            ends: operator.live_links(Losing::Member(workspace, user)).await?,
+        };
+        return Ok(visit.page("Member", &page));
     }
     let done = match how {
         "set" => operator.set_member(workspace, user, role, false).await,
@@ -104,10 +140,17 @@ pub(crate) async fn change(visit: Visit) -> Answered {
     Ok(see_list("people", workspace))
 }
 
+#[derive(Template)]
+#[template(path = "me.html")]
+struct MePage<'v> {
+    visit: &'v Visit,
+    me: &'v Person,
+}
+
 /// The person's name, as others see it.
 pub(crate) async fn me(visit: Visit) -> Answered {
-    let found = json!({ "me": visit.operator.person() });
-    Ok(visit.page("me", "You", found))
+    let me = visit.operator.person().ok_or(Trouble::SignedOut)?;
+    Ok(visit.page("You", &MePage { visit: &visit, me }))
 }
 
 /// Says what the person is called.
@@ -136,9 +179,9 @@ pub(crate) async fn policy(visit: Visit) -> Answered {
     }
     match or_refusal(operator.preview_policy(workspace, text).await)? {
         Ok(change) => {
-            let mut found = found(&visit).await?;
-            found["change"] = json!(change);
-            Ok(visit.page("people", "People", found))
+            let mut found = found(&visit, visit.some_place().await?).await?;
+            found.change = Some(change);
+            Ok(visit.page("People", &found))
         }
         Err(refused) => refusal(&visit, &refused).await,
     }

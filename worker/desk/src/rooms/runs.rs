@@ -1,17 +1,32 @@
 //! What became of submissions: runs, newest first, and one run as a story.
 
+use askama::Template;
 use letterbox_common::{
     ids::{RunId, WorkflowId, WorkspaceId},
-    states::RunState,
+    states::{ApprovalState, RunState},
 };
-use letterbox_operator::{RunAction, RunDetail, RunFilter, words};
-use serde_json::{Value, json};
+use letterbox_operator::{RunDetail, RunFilter, RunRow, Submission, WorkflowRow, Workspace, words};
 
-use super::{To, Visit, id};
-use crate::response::{Answered, see};
+use super::{Nowhere, To, Visit, id};
+use crate::{
+    pages::filters,
+    response::{Answered, see},
+};
 
 /// Runs on one page.
 const EACH: u32 = 50;
+
+#[derive(Template)]
+#[template(path = "runs.html")]
+struct RunsPage<'v> {
+    visit: &'v Visit,
+    workspaces: Vec<Workspace>,
+    workflows: Vec<WorkflowRow>,
+    filter: RunFilter,
+    runs: Vec<RunRow>,
+    /// The query for those before.
+    older: Option<String>,
+}
 
 /// The newest runs of a workspace.
 pub(crate) async fn list(visit: Visit) -> Answered {
@@ -21,7 +36,7 @@ pub(crate) async fn list(visit: Visit) -> Answered {
     let chosen: Option<WorkspaceId> = query.get("workspace").map(id).transpose()?;
     let chosen = chosen.or_else(|| Some(workspaces.first()?.workspace_id));
     let Some(workspace) = chosen else {
-        return Ok(visit.page("runs", "Runs", json!({ "workspaces": [] })));
+        return Ok(visit.page("Runs", &Nowhere { title: "Runs" }));
     };
     let workflow: Option<WorkflowId> = query.get("workflow").map(id).transpose()?;
     let mut filter = RunFilter::of(workspace).with_workflow(workflow);
@@ -32,57 +47,44 @@ pub(crate) async fn list(visit: Visit) -> Answered {
     }
     let before: Option<RunId> = query.get("before").map(id).transpose()?;
     let runs = operator.runs(&filter, before, EACH).await?;
-    let workflows = operator.workflows(workspace).await?;
     let older = (runs.len() == EACH as usize).then(|| runs.last()).flatten();
     let older = older.map(|last| format!("{}&before={}", query.without("before"), last.run_id));
-    let found = json!({
-        "workspaces": workspaces,
-        "workspace": workspace,
-        "workflows": workflows,
-        "workflow": workflow,
-        "states": RunState::ALL,
-        "state": state,
-        "field": query.get("field"),
-        "value": query.get("value"),
-        "runs": runs,
-        "older": older,
-    });
-    Ok(visit.page("runs", "Runs", found))
+    let page = RunsPage {
+        visit: &visit,
+        workspaces,
+        workflows: operator.workflows(workspace).await?,
+        filter,
+        runs,
+        older,
+    };
+    Ok(visit.page("Runs", &page))
+}
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct RunPage<'v> {
+    visit: &'v Visit,
+    run: RunDetail,
+}
+
+impl RunPage<'_> {
+    fn is_over(&self) -> bool {
+        !matches!(
+            self.run.row.state,
+            RunState::Queued | RunState::Running | RunState::WaitingApproval
+        )
+    }
+
+    fn can_go_on(&self) -> bool {
+        let ended = [RunState::Failed, RunState::Denied, RunState::Cancelled];
+        ended.contains(&self.run.row.state) && self.run.input.is_some()
+    }
 }
 
 /// One run.
 pub(crate) async fn show(To(visit, run): To<RunId>) -> Answered {
     let run = visit.operator.run(run).await?;
-    let actions: Vec<_> = run.actions.iter().map(told).collect();
-    let found = json!({
-        "run": &run,
-        "submitted": run.input.as_ref().and_then(|input| input.members()),
-        "actions": actions,
-        "is_over": is_over(&run),
-        "can_go_on": can_go_on(&run),
-    });
-    Ok(visit.page("run", "Run", found))
-}
-
-fn told(action: &RunAction) -> Value {
-    json!({
-        "action": action,
-        "request": words::request(action.request.as_ref()),
-        "members": words::members_of_request(action.request.as_ref()),
-        "permission": words::permission(action, ""),
-    })
-}
-
-fn is_over(run: &RunDetail) -> bool {
-    !matches!(
-        run.row.state,
-        RunState::Queued | RunState::Running | RunState::WaitingApproval
-    )
-}
-
-fn can_go_on(run: &RunDetail) -> bool {
-    let ended = [RunState::Failed, RunState::Denied, RunState::Cancelled];
-    ended.contains(&run.row.state) && run.input.is_some()
+    Ok(visit.page("Run", &RunPage { visit: &visit, run }))
 }
 
 /// Cancels a run.

@@ -3,10 +3,10 @@
 //! that was asked for by e-mail is for the browser that has asked: nobody can have somebody else
 //! begin a session that is not theirs.
 
+use askama::Template;
 use axum::response::{IntoResponse, Response};
 use letterbox_common::Token;
-use letterbox_operator::{Operator, OperatorError};
-use minijinja::{Value, context};
+use letterbox_operator::{LivingLink, Operator, OperatorError};
 
 use super::{Stranger, Visit};
 use crate::{
@@ -18,11 +18,37 @@ use crate::{
     session::Cookie,
 };
 
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage<'p> {
+    step: Step<'p>,
+}
+
+enum Step<'p> {
+    /// How people can sign in without a link of an operator's.
+    Ways {
+        by_email: bool,
+        issuer: Option<&'p str>,
+        /// A link that is over led here.
+        is_over: bool,
+    },
+    Link {
+        token: &'p str,
+        link: LivingLink,
+        /// Who is signed in in this browser.
+        former: Option<&'p str>,
+        /// The address that was filled in before.
+        given: Option<&'p str>,
+    },
+    /// A link is on its way.
+    Asked,
+}
+
 /// The page behind a link, or one that says where links come from.
 pub(crate) async fn ask(Stranger(asked, _share): Stranger) -> Answered {
     match asked.query.get("token") {
         Some(token) => behind(&asked, token).await,
-        None => Ok(page("sign_in", "Sign in", (), ways(&asked.desk))),
+        None => Ok(shown(ways(&asked.desk, false))),
     }
 }
 
@@ -35,21 +61,30 @@ async fn behind(asked: &Asked, token: &str) -> Answered {
         None => None,
     };
     let Some(link) = link else {
-        let found = context! { is_over => true, ..ways(&asked.desk) };
-        return Ok(page("sign_in", "Sign in", (), found));
+        return Ok(shown(ways(&asked.desk, true)));
     };
     let former = asked.operator().await?;
     let former = former.as_ref().and_then(Operator::person);
-    let former = former.map(|person| &person.email);
+    let former = former.map(|person| &*person.email);
     let given = asked.form.get("email");
-    let found = context! { token, link, former, given };
-    Ok(page("sign_in", "Sign in", (), found))
+    Ok(shown(Step::Link {
+        token,
+        link,
+        former,
+        given,
+    }))
 }
 
-/// How people can sign in without a link of an operator's.
-fn ways(desk: &Desk) -> Value {
-    let issuer = desk.oidc.as_ref().map(Oidc::name);
-    context! { by_email => desk.signs_in_by_email, issuer }
+fn ways(desk: &Desk, is_over: bool) -> Step<'_> {
+    Step::Ways {
+        by_email: desk.signs_in_by_email,
+        issuer: desk.oidc.as_ref().map(Oidc::name),
+        is_over,
+    }
+}
+
+fn shown(step: Step<'_>) -> Response {
+    page(None, "Sign in", &SignInPage { step })
 }
 
 /// Sends the browser to the issuer.
@@ -109,8 +144,7 @@ pub(crate) async fn send_link(Stranger(asked, _share): Stranger) -> Answered {
     let asked_with = asked_with.map_err(OperatorError::from)?;
     Operator::ask_sign_in_link(&desk.database, &email, &asked.address, &asked_with).await?;
     let cookie = Cookie::Link.set(asked_with.expose(), desk.is_https());
-    let found = context! { is_asked => true };
-    Ok((cookie, page("sign_in", "Sign in", (), found)).into_response())
+    Ok((cookie, shown(Step::Asked)).into_response())
 }
 
 /// Begins a session, in place of the one that the browser may have had.

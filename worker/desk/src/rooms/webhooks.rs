@@ -3,45 +3,57 @@
 
 use std::time::Duration;
 
+use askama::Template;
 use axum::response::Response;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::{SealedColumn, Secret},
     webhook::{Scheme, WebhookAddress},
 };
-use letterbox_operator::{NewWebhook, SameBy, SignalFilter, WebhookSettings, rules_in};
-use serde_json::{Value, json};
+use letterbox_operator::{
+    NewWebhook, RefusalRow, SameBy, SignalFilter, SignalRow, WebhookRow, WebhookSettings, rules_in,
+};
 
-use super::{To, Visit, chosen, id, or_refusal, see_list};
-use crate::response::{Answered, Trouble, see};
+use super::{Nowhere, PageWorkspace, To, Visit, chosen, id, or_refusal, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Refusals and signals that are shown.
 const EACH: u32 = 30;
 /// How long a webhook goes on beside its successor.
 const OVERLAP: Duration = Duration::from_secs(24 * 3_600);
 
-/// The webhooks of a workspace.
-pub(crate) async fn list(visit: Visit) -> Answered {
-    let found = found(&visit).await?;
-    Ok(visit.page("webhooks", "Webhooks", found))
+#[derive(Template)]
+#[template(path = "webhooks.html")]
+struct WebhooksPage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    webhooks: Vec<WebhookRow>,
+    refused: Option<String>,
 }
 
-async fn found(visit: &Visit) -> Result<Value, Trouble> {
-    let Some(place) = visit.place().await? else {
-        return Ok(json!({}));
-    };
-    let is_editor = place.is_editor();
+/// The webhooks of a workspace.
+pub(crate) async fn list(visit: Visit) -> Answered {
+    Ok(match visit.place().await? {
+        Some(place) => visit.page("Webhooks", &found(&visit, place).await?),
+        None => visit.page("Webhooks", &Nowhere { title: "Webhooks" }),
+    })
+}
+
+async fn found(visit: &Visit, place: PageWorkspace) -> Result<WebhooksPage<'_>, Trouble> {
     let mut webhooks = Vec::new();
-    if is_editor {
+    if place.rights.is_editor() {
         webhooks = visit.operator.webhooks(place.workspace).await?;
         webhooks.retain(|one| one.deleted_at.is_none());
     }
-    Ok(json!({
-        "place": place,
-        "is_editor": is_editor,
-        "webhooks": webhooks,
-        "schemes": Scheme::ALL,
-    }))
+    Ok(WebhooksPage {
+        visit,
+        place,
+        webhooks,
+        refused: None,
+    })
 }
 
 /// Creates a webhook. Its address and its secret are shown once.
@@ -69,9 +81,9 @@ pub(crate) async fn create(visit: Visit) -> Answered {
     match or_refusal(creating.await)? {
         Ok(new) => Ok(made(&visit, &new)),
         Err(refused) => {
-            let mut found = found(&visit).await?;
-            found["refused"] = refused.into();
-            Ok(visit.refusal("webhooks", "Webhooks", found))
+            let mut found = found(&visit, visit.some_place().await?).await?;
+            found.refused = Some(refused);
+            Ok(visit.refusal("Webhooks", &found))
         }
     }
 }
@@ -90,6 +102,15 @@ fn made(visit: &Visit, new: &NewWebhook) -> Response {
     visit.show_once(&format!("/webhooks/{id}/new"), &id, made)
 }
 
+#[derive(Template)]
+#[template(path = "webhook_new.html")]
+struct NewWebhookPage<'v> {
+    webhook: WebhookRow,
+    url: String,
+    /// Empty if the person has given it.
+    secret: &'v str,
+}
+
 /// The webhook that was made just now; without its secret, if it was shown already.
 pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
     let row = visit.operator.webhook(webhook).await?;
@@ -100,13 +121,21 @@ pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
         workspace: row.workspace_id,
         webhook: row.webhook_id,
     };
-    let found = json!({
-        "webhook": row.webhook_id,
-        "url": visit.asked.desk.addresses.webhook_url(address),
-        "secret": secret,
-        "is_own_scheme": row.scheme == Scheme::Letterbox,
-    });
-    Ok(visit.once("webhook_new", "Webhook", found))
+    let page = NewWebhookPage {
+        webhook: row,
+        url: visit.asked.desk.addresses.webhook_url(address),
+        secret,
+    };
+    Ok(visit.once("Webhook", &page))
+}
+
+#[derive(Template)]
+#[template(path = "webhook.html")]
+struct WebhookPage<'v> {
+    visit: &'v Visit,
+    webhook: WebhookRow,
+    refusals: Vec<RefusalRow>,
+    signals: Vec<SignalRow>,
 }
 
 /// One webhook: what it refused, and the signals that came of what it took.
@@ -115,12 +144,13 @@ pub(crate) async fn show(To(visit, webhook): To<WebhookId>) -> Answered {
     let row = operator.webhook(webhook).await?;
     let mut filter = SignalFilter::of(row.workspace_id);
     filter.webhook = Some(webhook);
-    let found = json!({
-        "webhook": row,
-        "refusals": operator.refusals(webhook, EACH).await?,
-        "signals": operator.signals(&filter, None, EACH).await?,
-    });
-    Ok(visit.page("webhook", "Webhook", found))
+    let page = WebhookPage {
+        visit: &visit,
+        webhook: row,
+        refusals: operator.refusals(webhook, EACH).await?,
+        signals: operator.signals(&filter, None, EACH).await?,
+    };
+    Ok(visit.page("Webhook", &page))
 }
 
 /// Makes the successor of a webhook. Its address and its secret are shown once.
