@@ -46,7 +46,7 @@ CREATE TRIGGER audit_log_is_only_added_to BEFORE UPDATE OR DELETE ON audit_log
 CREATE FUNCTION shown_in_audit(subject text, name text, value jsonb)
     RETURNS jsonb LANGUAGE sql IMMUTABLE
 BEGIN ATOMIC
-    SELECT CASE WHEN value <> 'null' AND subject = 'workflows' AND name = 'draft'
+    SELECT CASE WHEN value <> 'null' AND subject = 'workflows' AND name = 'definition'
         THEN jsonb_build_object('bytes', octet_length(value #>> '{}'),
             'sha256', encode(sha256(convert_to(value #>> '{}', 'UTF8')), 'hex'))
         WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed',

@@ -281,8 +281,8 @@ GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, e
     max_answers, answers) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
     disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_desk;
-GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, scheme_rules,
-    allow_from, kept_headers, same_by_id, replaces, memory_id, ends_at, settable_until)
+GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, rules,
+    allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until)
     ON webhooks TO letterbox_desk;
 GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
     subject_id, reason, before, after) ON audit_log TO letterbox_desk;
@@ -314,7 +314,7 @@ END
 $$;
 COMMENT ON FUNCTION its_owner_defines_it IS
     'Refuses a definition by anybody but the owner, as whom it will act';
-CREATE TRIGGER its_owner_defines_it BEFORE UPDATE OF draft, live_release_id ON workflows
+CREATE TRIGGER its_owner_defines_it BEFORE UPDATE OF definition, live_release_id ON workflows
     FOR EACH ROW EXECUTE FUNCTION its_owner_defines_it();
 
 CREATE FUNCTION lock_owner(tenant uuid, workflow uuid) RETURNS void
@@ -345,8 +345,8 @@ CREATE POLICY owners_link ON form_links FOR INSERT TO letterbox_desk
 CREATE POLICY owners_and_editors_end ON form_links FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[])
         OR is_mine(workspace_id, workflow_id));
-GRANT INSERT (workspace_id, workflow_id, owner_id, name, draft),
-    UPDATE (state, live_release_id, draft) ON workflows TO letterbox_desk;
+GRANT INSERT (workspace_id, workflow_id, owner_id, name, definition),
+    UPDATE (state, live_release_id, definition) ON workflows TO letterbox_desk;
 GRANT INSERT (workspace_id, workflow_id, release_id, number, form, actions, first_account,
     on_failure, page, least_seconds, language) ON releases TO letterbox_desk;
 GRANT INSERT (workspace_id, form_link_id, workflow_id, release_id, token_sha256, closes_at,
@@ -366,8 +366,8 @@ CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
 CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
-GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules, allow_from,
-    kept_headers, same_by_id, replaces, memory_id, settable_until),
+GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, rules, allow_from,
+    kept_headers, same_by, replaces, memory_id, settable_until),
     UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
     ON webhooks TO letterbox_desk;
 

@@ -9,8 +9,8 @@ CREATE TABLE subscriptions (
     queue           text NOT NULL CHECK (queue ~ '^[A-Za-z0-9_.:-]{1,200}$'
         AND queue !~ '^(amq|letterbox)\.'),
     webhook_id      uuid,
-    kind            text
-        CHECK (kind IN ('proposal.created', 'proposal.won', 'client.created', 'generic')),
+    signal_kind     text
+        CHECK (signal_kind IN ('proposal.created', 'proposal.won', 'client.created', 'generic')),
     login           text,
     position        bigint NOT NULL,
     signal_id       uuid NOT NULL,
@@ -32,7 +32,7 @@ COMMENT ON COLUMN subscriptions.subscription_id IS
 COMMENT ON COLUMN subscriptions.queue IS 'Its name on the broker: of one subscription only';
 COMMENT ON COLUMN subscriptions.webhook_id IS
     'Only signals of this webhook, and of those that replace it; null for all';
-COMMENT ON COLUMN subscriptions.kind IS 'Only signals of this kind; null for all';
+COMMENT ON COLUMN subscriptions.signal_kind IS 'Only signals of this kind; null for all';
 COMMENT ON COLUMN subscriptions.login IS
     'The broker''s user that was made for it; null if none was';
 COMMENT ON COLUMN subscriptions.position IS
@@ -53,7 +53,7 @@ CREATE FUNCTION read_subscription(tenant uuid, wanted uuid, worker uuid, most in
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH next AS (
         SELECT g.*, h.name AS webhook_name,
-            (s.kind IS NULL OR s.kind = g.kind) AND (s.webhook_id IS NULL
+            (s.signal_kind IS NULL OR s.signal_kind = g.kind) AND (s.webhook_id IS NULL
                 OR coalesce(h.memory_id, h.webhook_id) = (SELECT coalesce(o.memory_id, o.webhook_id)
                     FROM webhooks o
                     WHERE o.workspace_id = tenant AND o.webhook_id = s.webhook_id)) AS is_wanted

@@ -96,7 +96,7 @@ CREATE TABLE workflows (
         CHECK (state IN ('draft', 'deployed', 'paused', 'deleted')),
     live_release_id uuid,
     created_at      timestamptz NOT NULL DEFAULT now(),
-    draft           text CHECK (octet_length(draft) <= 262144),
+    definition      text CHECK (octet_length(definition) <= 262144),
     form_links_made integer NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace_id, workflow_id),
     CONSTRAINT deployed_has_a_live_release
@@ -111,7 +111,7 @@ COMMENT ON COLUMN workflows.state IS
     'draft, deployed, paused or deleted; only a deployed workflow has a live form link';
 COMMENT ON COLUMN workflows.live_release_id IS
     'The release of the last deploy; live while the state is deployed';
-COMMENT ON COLUMN workflows.draft IS
+COMMENT ON COLUMN workflows.definition IS
     'JSON text {"form", "actions"} that the next deploy makes a release of; null if there is none';
 COMMENT ON COLUMN workflows.form_links_made IS
     'Counts the form links; its change lets a concurrent move notice';

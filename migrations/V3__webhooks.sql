@@ -11,20 +11,20 @@ CREATE TABLE webhooks (
     scheme        text NOT NULL DEFAULT 'letterbox'
         CHECK (scheme IN ('letterbox', 'github', 'stripe', 'slack', 'shopify', 'standard-webhooks',
         'svix', 'custom')),
-    scheme_rules  text CHECK (length(scheme_rules) <= 4096),
+    rules         text CHECK (length(rules) <= 4096),
     allow_from    text CHECK (length(allow_from) <= 4096),
-    kept_headers  text[] CHECK (cardinality(kept_headers) <= 8
+    kept_headers  text[] NOT NULL DEFAULT '{}' CHECK (cardinality(kept_headers) <= 8
         -- Fails for a list of lists, too: the gateway could read neither.
         AND array_position(kept_headers, NULL) IS NULL
         AND length(array_to_string(kept_headers, ',')) <= 1024),
-    same_by_id    boolean NOT NULL DEFAULT false,
+    same_by       text NOT NULL DEFAULT 'body' CHECK (same_by IN ('body', 'id')),
     replaces      uuid,
     memory_id     uuid,
     ends_at       timestamptz,
     settable_until timestamptz,
     version       bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (workspace_id, webhook_id),
-    CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (scheme_rules IS NOT NULL)),
+    CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (rules IS NOT NULL)),
     CONSTRAINT secret_lives_as_long_as_the_webhook
         CHECK ((deleted_at IS NULL) = (secret_sealed IS NOT NULL))
 );
@@ -46,15 +46,14 @@ COMMENT ON COLUMN webhooks.secret_sealed IS
 COMMENT ON COLUMN webhooks.deleted_at IS
     'When the webhook was deleted; its deliveries and signals stay';
 COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
-COMMENT ON COLUMN webhooks.scheme_rules IS
+COMMENT ON COLUMN webhooks.rules IS
     'JSON text of the rules of a custom scheme; null otherwise';
 COMMENT ON COLUMN webhooks.allow_from IS
     'Networks that may send, as CIDR[,CIDR...]; null allows all';
 COMMENT ON COLUMN webhooks.kept_headers IS
-    'Names of headers that are kept of its deliveries, besides those of its scheme; null if none';
-COMMENT ON COLUMN webhooks.same_by_id IS
-    'Whether two deliveries are the same if their sender gave them the same signed id, whatever '
-    'their bodies; otherwise if their bodies are the same';
+    'Names of headers that are kept of its deliveries, besides those of its scheme';
+COMMENT ON COLUMN webhooks.same_by IS
+    'What makes two deliveries one: the same body, or the same signed id, whatever their bodies';
 COMMENT ON COLUMN webhooks.version IS
     'Grows with every change: what a gateway knows of an older one counts no more';
 COMMENT ON COLUMN webhooks.replaces IS 'The webhook that it replaced; null if none';
@@ -146,8 +145,8 @@ REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
-GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, scheme, scheme_rules,
-    allow_from, kept_headers, same_by_id, memory_id, ends_at) ON webhooks TO letterbox_gateway;
+GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, scheme, rules,
+    allow_from, kept_headers, same_by, memory_id, ends_at) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;

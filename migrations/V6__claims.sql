@@ -35,27 +35,31 @@ CREATE TABLE spilled_messages (
     workspace_id uuid NOT NULL,
     spill_id     bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
     batch_id     bigint,
+    is_aside     boolean NOT NULL DEFAULT false,
     spilled_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     lease_until  timestamptz NOT NULL DEFAULT clock_timestamp(),
     takes        bigint NOT NULL DEFAULT 0,
     routing_key  text NOT NULL,
-    message_type text NOT NULL
-        CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
+    message_type text CHECK (message_type IN ('webhook.deliveries', 'form.submissions')),
     body         bytea NOT NULL,
     length       integer GENERATED ALWAYS AS (octet_length(body)) STORED,
     PRIMARY KEY (workspace_id, spill_id),
-    CONSTRAINT what_gateways_spill CHECK (batch_id IS NULL
+    CONSTRAINT what_gateways_spill CHECK (is_aside
         OR routing_key ~ '^(webhooks|forms)([.][0-9]{1,2})?$'
             AND octet_length(body) BETWEEN 1 AND 262144)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE spilled_messages ALTER COLUMN body SET STORAGE EXTERNAL;
-CREATE INDEX spilled_messages_due ON spilled_messages (lease_until);
+CREATE INDEX spilled_messages_due ON spilled_messages (workspace_id, lease_until);
 COMMENT ON TABLE spilled_messages IS
     'The spill: messages of one delivery or submission each that could not be published, or not be '
     'stored when they came out of their queue. Storing one deletes it in the same transaction';
 COMMENT ON COLUMN spilled_messages.batch_id IS
-    'Its batch, if a gateway has put it here: only such messages count in the limits of the spill';
-COMMENT ON COLUMN spilled_messages.workspace_id IS 'Tenant, as the gateway says';
+    'Batch of its claim, or null if what came out of a queue did not say one';
+COMMENT ON COLUMN spilled_messages.is_aside IS
+    'Whether a worker has put it here: then it counts in the share of its workspace only, and not '
+    'in the limits of the spill';
+COMMENT ON COLUMN spilled_messages.workspace_id IS
+    'Tenant, as the gateway says; nil if it can''t be told';
 COMMENT ON COLUMN spilled_messages.spill_id IS 'In the order in which they were spilled';
 COMMENT ON COLUMN spilled_messages.lease_until IS
     'Until then other workers leave it to the one that has taken it, and what could not be stored '
@@ -64,7 +68,8 @@ COMMENT ON COLUMN spilled_messages.takes IS
     'How often it was taken and nobody has said what became of it: its workers may have died of it';
 COMMENT ON COLUMN spilled_messages.routing_key IS
     'Of the queue to which it would have been published, or from which it came';
-COMMENT ON COLUMN spilled_messages.message_type IS 'Its AMQP type';
+COMMENT ON COLUMN spilled_messages.message_type IS
+    'Its AMQP type, or null if that is none of Letterbox''s';
 COMMENT ON COLUMN spilled_messages.body IS 'Line and body of its entry';
 COMMENT ON COLUMN spilled_messages.length IS 'The length of that in bytes';
 
@@ -613,8 +618,8 @@ GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_
 GRANT EXECUTE ON FUNCTION forget_batches TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbox_operator;
 GRANT SELECT ON open_batches TO letterbox_gateway;
-GRANT SELECT (workspace_id, batch_id, spilled_at, length) ON spilled_messages TO letterbox_gateway;
-GRANT SELECT, INSERT (workspace_id, routing_key, message_type, body, takes),
+GRANT SELECT (workspace_id, is_aside, spilled_at, length) ON spilled_messages TO letterbox_gateway;
+GRANT SELECT, INSERT (workspace_id, batch_id, is_aside, routing_key, message_type, body, takes),
     UPDATE (lease_until, takes), DELETE ON spilled_messages TO letterbox_worker;
 GRANT SELECT ON open_batches, webhook_deliveries, form_submissions, interrupted_batches
     TO letterbox_operator;

@@ -519,7 +519,8 @@ CREATE TYPE action_change AS (
     untrusted text[], steered_by text[], begun integer, answered integer, attempt integer,
     settled integer, state text, branch text, error text, is_told boolean, answer_sealed bytea,
     response_status integer, retry_in double precision, decision text, decision_rule integer,
-    policy_version integer, request text, account_id uuid, was_asked boolean
+    policy_version integer, request text, account_id uuid, was_asked boolean,
+    lasts double precision
 );
 COMMENT ON TYPE action_change IS 'What has happened to an action, or the beginning of an attempt';
 

@@ -46,14 +46,8 @@ pub(crate) struct GatewaySettings {
 
     /// Proxies in front of the gateway whose X-Forwarded-For is trusted, as CIDR[,CIDR...]
     /// [default: none]
-    #[arg(
-        long,
-        env = "LETTERBOX_TRUSTED_PROXIES",
-        value_name = "NETWORKS",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub trusted_proxies: String,
+    #[arg(long, env = "LETTERBOX_TRUSTED_PROXIES", value_name = "NETWORKS")]
+    pub trusted_proxies: Option<String>,
 
     /// Whether X-Request-Id is taken over from the trusted proxies, too; only if they make it
     /// themselves and pass on nobody's
@@ -172,6 +166,7 @@ impl Config {
         }
         let name = letterbox_common::process::name("letterbox-gateway");
         let database = DatabaseTarget::from_environment()?;
+        let proxies = settings.trusted_proxies.as_deref().unwrap_or_default();
         let app_url = settings.app_url.as_ref().unwrap_or(&settings.base_url);
         Ok(Self {
             database: Database::new(&database, &settings.database, Role::Gateway, &name)?,
@@ -181,7 +176,7 @@ impl Config {
                 .to_publish(),
             keys: key_ring(SealedColumn::WebhookSecret)?,
             origins: AllowedOrigins::of(&[app_url, &settings.base_url]),
-            proxies: TrustedProxies::from_setting(&settings.trusted_proxies)?,
+            proxies: TrustedProxies::from_setting(proxies)?,
             settings,
             name,
             told,

@@ -110,46 +110,16 @@ fn assemble(
     readiness: &Readiness,
     stop: &CancellationToken,
 ) -> Result<Gateway, DecoyError> {
-    let settings = config.settings;
-    let database = config.database;
-    let name = config.name;
     let batchers = TaskTracker::new();
     tasks.wait("batchers", &batchers);
-
-    // Writes what the batchers leave.
-    let settlements = Arc::new(Settlements::default());
-    tasks.next_stage();
-    tasks.spawn("settlements", |stop| {
-        settlements.clone().run(database.clone(), stop)
-    });
-
-    // One channel for each lane of deliveries and of submissions.
-    let (publisher, session) = publisher(2 * settings.lanes, settings.publish_timeout);
-    // Without the broker the gateway is ready as well: messages are spilled.
-    let broker = readiness.dispensable("broker");
-    tasks.next_stage();
-    tasks.spawn("publisher", |stop| {
-        supervise(config.broker, name.clone(), broker, session, stop)
-    });
-    let queues = readiness.dispensable("queues");
-    let outlet = Arc::new(Outlet::new(publisher, name.clone(), queues));
-    let limits = SpillSize {
-        messages: settings.spill_messages,
-        bytes: settings.spill_megabytes << 20,
-    };
-    let part = readiness.component("spill");
-    let spill = Arc::new(Spill::new(database.clone(), limits, part));
-    tasks.spawn("spill", |stop| spill.clone().watch(outlet.clone(), stop));
-    let work_queues = Arc::new(WorkQueues::default());
-    tasks.spawn("work queues", |stop| {
-        let announced = work_queues.clone();
-        announced.announce(database.clone(), settings.work_queues, stop)
-    });
+    let lanes = lane_parts(&config, tasks, readiness);
+    let settings = config.settings;
+    let database = config.database;
     tasks.spawn("sweep", |stop| sweep(database.clone(), stop));
     let present = presence::tell(
         database.clone(),
         Program::Gateway,
-        name,
+        config.name,
         config.keys.recipient(),
         config.told,
         readiness.clone(),
@@ -157,14 +127,6 @@ fn assemble(
     );
     tasks.spawn("presence", |_| present);
 
-    let claims = Claims::new(database.clone(), settings.claim_lease, settlements.clone());
-    let lanes = LaneParts {
-        claims: claims.clone(),
-        outlet,
-        spill,
-        settlements,
-        work_queues,
-    };
     let daily_bytes = DailyBytes {
         workspace: settings.workspace_daily_megabytes << 20,
         webhook: settings.webhook_daily_megabytes << 20,
@@ -180,11 +142,54 @@ fn assemble(
         faults: Faults::start(database.clone(), &batchers),
         admission: Admission::start(database, &batchers),
         request_log: RequestLog::new(Instant::now()),
-        repeats: Repeats::start(claims.clone(), &batchers),
-        changed_deliveries: Repeats::start(claims.clone(), &batchers),
-        claims,
+        repeats: Repeats::start(lanes.claims.clone(), &batchers),
+        changed_deliveries: Repeats::start(lanes.claims.clone(), &batchers),
+        claims: lanes.claims.clone(),
         deliveries: Acceptance::start(settings.lanes, lanes.clone(), &batchers),
         submissions: Acceptance::start(settings.lanes, lanes, &batchers),
         answer_deadline: settings.publish_timeout + DATABASE_SHARE,
     })
+}
+
+/// Starts what the lanes hand their batches to.
+fn lane_parts(config: &Config, tasks: &mut Tasks, readiness: &Readiness) -> LaneParts {
+    let settings = &config.settings;
+    let database = &config.database;
+    // Writes what the batchers leave.
+    let settlements = Arc::new(Settlements::default());
+    tasks.next_stage();
+    tasks.spawn("settlements", |stop| {
+        settlements.clone().run(database.clone(), stop)
+    });
+
+    // One channel for each lane of deliveries and of submissions.
+    let (publisher, session) = publisher(2 * settings.lanes, settings.publish_timeout);
+    // Without the broker the gateway is ready as well: messages are spilled.
+    let broker = readiness.dispensable("broker");
+    let target = config.broker.clone();
+    tasks.next_stage();
+    tasks.spawn("publisher", |stop| {
+        supervise(target, config.name.clone(), broker, session, stop)
+    });
+    let queues = readiness.dispensable("queues");
+    let outlet = Arc::new(Outlet::new(publisher, config.name.clone(), queues));
+    let limits = SpillSize {
+        messages: settings.spill_messages,
+        bytes: settings.spill_megabytes << 20,
+    };
+    let part = readiness.component("spill");
+    let spill = Arc::new(Spill::new(database.clone(), limits, part));
+    tasks.spawn("spill", |stop| spill.clone().watch(outlet.clone(), stop));
+    let work_queues = Arc::new(WorkQueues::default());
+    tasks.spawn("work queues", |stop| {
+        let announced = work_queues.clone();
+        announced.announce(database.clone(), settings.work_queues, stop)
+    });
+    LaneParts {
+        claims: Claims::new(database.clone(), settings.claim_lease, settlements.clone()),
+        outlet,
+        spill,
+        settlements,
+        work_queues,
+    }
 }

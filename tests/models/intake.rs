@@ -263,8 +263,8 @@ stands_for! {
         "statement.insert_signals"
         "statement.record_runs" "statement.unclaimed_submissions" "statement.insert_runs";
     Drain(_) =>
-        "statement.take_spilled" "statement.leave_spill" "statement.settle_spilled"
-        "statement.give_back"
+        "statement.spilling_workspaces" "statement.take_spilled" "statement.leave_spill"
+        "statement.settle_spilled" "statement.give_back"
         "statement.store_signals" "statement.record_runs";
     SetAside(_) => "statement.put_aside" "acknowledge";
     Ack(_) => "acknowledge";

@@ -11,8 +11,8 @@ use std::{
 };
 
 use letterbox_broker::{ReadMessage, read_queue, topology::DEAD_LETTERS_QUEUE};
-use letterbox_common::sealing::{KeyRing, Secret};
-use letterbox_operator::{NewGrant, migrate};
+use letterbox_common::sealing::Secret;
+use letterbox_operator::{AccountSecret, AccountSettings, migrate};
 use letterbox_tests::{
     Peer, Proxy, Received, Reply, Visitor, World, agent, definition_with, form_token_of, post,
     sign_in_link,
@@ -332,19 +332,14 @@ async fn set_up(world: &World, gateways: &[Member; 2], accounts: &str) -> (Doors
     let policy = policy.to_string();
     operator.set_policy(workspace, &policy).await.unwrap();
     world.connect(workspace, user, "asked", accounts).await;
-    let by_grant = NewGrant {
-        workspace,
-        user,
-        name: "crm".to_owned(),
-        base_url: accounts.parse().unwrap(),
-        token_url: format!("{accounts}{}", tokens::PATH).parse().unwrap(),
-        authorize_url: None,
-        client_id: "prover".to_owned(),
-        client_secret: Some(Secret::new(b"prover-secret".to_vec())),
-        scope: None,
+    let by_grant = AccountSettings {
+        token_url: Some(format!("{accounts}{}", tokens::PATH).parse().unwrap()),
+        client_id: Some("prover".to_owned()),
+        ..AccountSettings::of("crm", accounts.parse().unwrap())
     };
-    let keys = world.account_keys.parse::<KeyRing>().unwrap();
-    operator.connect_by_grant(&keys, &by_grant).await.unwrap();
+    let secret = AccountSecret::Client(Some(Secret::new(b"prover-secret".to_vec())));
+    let connecting = world.connect_with(workspace, user, &by_grant, &secret);
+    connecting.await;
     let mut approved = post("approved");
     approved["account"] = json!("asked");
     let actions = [

@@ -1,7 +1,7 @@
 //! Runs that act: a form whose owner's account `crm` is a peer, and what became of its run.
 
 use letterbox_common::ids::{ApprovalId, WorkspaceId};
-use letterbox_operator::{ApprovalRow, RunDetail, RunFilter};
+use letterbox_operator::{ApprovalRow, RunDetail, RunFilter, RunRow};
 use serde_json::{Value, json};
 
 use crate::{Form, Peer, Process, Received, Reply, World, definition_with};
@@ -101,9 +101,21 @@ impl World {
     /// The newest run of a form.
     pub async fn run_of(&self, form: &Form) -> RunDetail {
         let operator = self.operator().await;
-        let of_form = RunFilter::of(form.workspace).with_workflow(Some(form.workflow));
-        let runs = operator.runs(&of_form, None, 10);
-        operator.run(runs.await.unwrap()[0].run_id).await.unwrap()
+        operator
+            .run(self.runs_of(form).await[0].run_id)
+            .await
+            .unwrap()
+    }
+
+    /// The newest runs of a form.
+    pub async fn runs_of(&self, form: &Form) -> Vec<RunRow> {
+        let of_form = RunFilter {
+            workflow: Some(form.workflow),
+            ..RunFilter::default()
+        };
+        let operator = self.operator().await;
+        let runs = operator.runs(form.workspace, &of_form, None, 10).await;
+        runs.unwrap()
     }
 }
 

@@ -2,10 +2,13 @@
 
 use letterbox_common::{
     ids::{AccountId, ApprovalId, UserId, WebhookId, WorkflowId, WorkspaceId},
-    sealing::{KeyRing, Secret},
+    sealing::KeyRing,
     states::MemberRole,
 };
-use letterbox_operator::{AccountRow, Move, NewAccount, NewGrant, NewWebhook, WebhookSettings};
+use letterbox_operator::{
+    AccountRow, AccountSecret, AccountSettings, Move, NewWebhook, WebhookSettings,
+    WorkspaceSettings,
+};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -137,7 +140,11 @@ impl World {
 
     pub async fn set_allowance(&self, workspace: WorkspaceId, runs: Option<u32>) {
         let operator = self.operator().await;
-        operator.set_allowance(workspace, runs).await.unwrap();
+        let wanted = WorkspaceSettings {
+            run_allowance: Some(runs),
+            ..Default::default()
+        };
+        operator.set_settings(workspace, &wanted).await.unwrap();
     }
 
     /// Deploys a workflow once more, by which its link ends.
@@ -193,19 +200,23 @@ impl World {
         name: &str,
         base_url: &str,
     ) -> AccountRow {
-        let account = NewAccount {
-            workspace,
-            user,
-            name: name.into(),
-            base_url: base_url.parse().unwrap(),
-            header: "authorization".into(),
-            credential: Secret::new(format!("Bearer {CREDENTIAL}").into_bytes()),
-        };
-        self.operator()
-            .await
-            .connect_account(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
-            .await
-            .unwrap()
+        let account = AccountSettings::of(name, base_url.parse().unwrap());
+        let secret = AccountSecret::bearer(CREDENTIAL.as_bytes());
+        self.connect_with(workspace, user, &account, &secret).await
+    }
+
+    /// Connects an account of a user, with these settings.
+    pub async fn connect_with(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+        account: &AccountSettings,
+        secret: &AccountSecret,
+    ) -> AccountRow {
+        let operator = self.operator().await;
+        let keys: KeyRing = self.account_keys.parse().unwrap();
+        let connecting = operator.connect_account(&keys, workspace, user, account, secret);
+        connecting.await.unwrap()
     }
 
     /// Connects an account of a user that waits until its owner lets Letterbox in at `url`.
@@ -217,22 +228,15 @@ impl World {
         url: &str,
     ) -> AccountRow {
         let url: url::Url = url.parse().unwrap();
-        let account = NewGrant {
-            workspace,
-            user,
-            name: name.to_owned(),
-            base_url: url.clone(),
-            token_url: url.join("/token").unwrap(),
+        let account = AccountSettings {
+            token_url: Some(url.join("/token").unwrap()),
             authorize_url: Some(url.join("/authorize").unwrap()),
-            client_id: "letterbox".to_owned(),
-            client_secret: None,
+            client_id: Some("letterbox".to_owned()),
             scope: Some("read write".to_owned()),
+            ..AccountSettings::of(name, url.clone())
         };
-        self.operator()
-            .await
-            .connect_by_grant(&self.account_keys.parse::<KeyRing>().unwrap(), &account)
-            .await
-            .unwrap()
+        let secret = AccountSecret::Client(None);
+        self.connect_with(workspace, user, &account, &secret).await
     }
 
     /// The same form under a new link, which ends the one before.

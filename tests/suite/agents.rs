@@ -262,7 +262,7 @@ async fn an_agent_without_an_end_fails() {
         ),
         (
             Box::new(move |_| model_answer("", &[("find", json!({ "name": huge }))])),
-            "agent/1: the model's answer could not be understood",
+            "agent/1: the model's answer is longer than 65536 bytes",
         ),
         (
             Box::new(|_| "nonsense".to_owned()),

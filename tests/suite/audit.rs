@@ -28,7 +28,10 @@ async fn orders_are_written_down_with_who_and_why() {
     let before = entries(world, form.workspace).len();
     let by = form.owner;
     world.order(format!("run retry {run} --by {by} --reason paid"));
-    world.order(format!("workspace allowance {} --set 7", form.workspace));
+    world.order(format!(
+        "workspace settings {} --run-allowance 7",
+        form.workspace
+    ));
     world.order(format!("workflow pause --yes {} --by {by}", form.workflow));
     let all = entries(world, form.workspace);
     let new = &all[before..];

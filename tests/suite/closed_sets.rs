@@ -18,6 +18,7 @@ use letterbox_common::{
     webhook::{DeliveryFault, Scheme},
 };
 use letterbox_database::{Role, Statement};
+use letterbox_operator::SameBy;
 use letterbox_tests::{World, assert_tells, eventually};
 use letterbox_workflow::{
     ApproveBy, Decision, Steering, Untrusted,
@@ -114,8 +115,9 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("audit_log", "proven_by"), Proof::WORDS),
         (("sessions", "proven_by"), Proof::WORDS),
         (("signals", "kind"), SignalKind::WORDS),
-        (("subscriptions", "kind"), SignalKind::WORDS),
+        (("subscriptions", "signal_kind"), SignalKind::WORDS),
         (("connected_accounts", "waits_for"), AccountWait::WORDS),
+        (("webhooks", "same_by"), SameBy::WORDS),
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("spilled_messages", "message_type"), MessageType::WORDS),

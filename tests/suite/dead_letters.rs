@@ -199,16 +199,18 @@ async fn what_was_spilled_and_cannot_be_stored_is_a_dead_letter() {
     let deadly = message(&[to(&webhook, "\"deadly\"")]);
     world.claim(&deadly).await;
     let unclaimed = message(&[to(&webhook, "\"unclaimed\"")]).body;
-    for (body, takes) in [
-        (&b"unreadable"[..], 0_i64),
-        (&unclaimed, 0),
-        (&deadly.body, 23),
+    let ours = Some("webhook.deliveries");
+    for (kind, body, takes) in [
+        (ours, &b"unreadable"[..], 0_i64),
+        (ours, &unclaimed, 0),
+        (ours, &deadly.body, 23),
+        (None, &unclaimed, 0),
     ] {
         let spill = "INSERT INTO spilled_messages
                 (workspace_id, batch_id, routing_key, message_type, body, takes)
-            VALUES ($1, 7, 'webhooks', 'webhook.deliveries', $2, $3)";
+            VALUES ($1, 7, 'webhooks', $4, $2, $3)";
         let workspace = webhook.address.workspace;
-        let spilled: &[&(dyn ToSql + Sync)] = &[&workspace, &body, &takes];
+        let spilled: &[&(dyn ToSql + Sync)] = &[&workspace, &body, &takes, &kind];
         world.database.execute(spill, spilled).await.unwrap();
     }
     for n in 0..3 {
@@ -217,10 +219,10 @@ async fn what_was_spilled_and_cannot_be_stored_is_a_dead_letter() {
     let _worker = world.start("letterbox-worker", &[away]);
     world.await_signals(3).await;
     let spilled = "SELECT count(*) FROM spilled_messages";
-    assert_eq!(world.count(spilled).await, 3);
+    assert_eq!(world.count(spilled).await, 4);
     broker.pass();
     eventually("nothing waits", async || world.count(spilled).await == 0).await;
-    world.await_messages(DEAD_LETTERS, 3).await;
+    world.await_messages(DEAD_LETTERS, 4).await;
     let mut reasons = Vec::new();
     while let Some(message) = world.take_message(DEAD_LETTERS).await {
         assert_eq!(message.routing_key.as_str(), QUEUE);
@@ -233,6 +235,10 @@ async fn what_was_spilled_and_cannot_be_stored_is_a_dead_letter() {
         "{reasons:?}"
     );
     assert!(reasons[2].starts_with("unclaimed"), "{reasons:?}");
+    assert!(
+        reasons[3].starts_with("unknown message type"),
+        "{reasons:?}"
+    );
     assert_eq!(world.signals().await, 3);
 }
 

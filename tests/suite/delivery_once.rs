@@ -235,7 +235,8 @@ async fn a_worker_that_dies_over_the_spill_does_nothing_twice() {
         let heir = world.start("letterbox-worker", &[away]);
         world.await_signals(5).await;
         eventually("nothing waits", async || world.count(spilled).await == 0).await;
-        let has_looked = "letterbox_statement_duration_seconds_count{statement=\"take_spilled\"";
+        let has_looked =
+            "letterbox_statement_duration_seconds_count{statement=\"spilling_workspaces\"";
         eventually("it looks", async || {
             let told = heir.admin("/metrics").await;
             told.is_some_and(|(_, text)| text.contains(has_looked))

@@ -76,14 +76,29 @@ impl<'w> Files<'w> {
         self.world.order_with(&self.settings(), command.trim_end())
     }
 
-    fn refused(&self, documents: &Value, more: &str) -> String {
+    /// Everything is as these documents say.
+    fn assert_so(&self, documents: &Value, more: &str) {
+        let plan = self.apply(documents, format!("{more} --plan").trim_start());
+        assert_eq!(plan["steps"], json!([]));
+    }
+
+    /// Gives what is told, in which this is.
+    fn assert_refused(&self, documents: &Value, more: &str, why: &str) -> String {
         let command = self.command(documents, more);
         let output = self
             .world
             .letterbox_with(&self.settings(), command.trim_end());
         assert!(!output.status.success());
-        String::from_utf8(output.stderr).unwrap()
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(why), "{why}: {told}");
+        told
     }
+}
+
+/// The documents of the workspace Acme that say no more of it than its name, and these.
+fn acme_with<const N: usize>(more: [Value; N]) -> Value {
+    let workspace = json!({"kind": "workspace", "name": "Acme"});
+    [workspace].into_iter().chain(more).collect()
 }
 
 /// What each step does, to what.
@@ -137,8 +152,7 @@ async fn a_workspace_is_as_its_file_says() {
         json!([]),
         "a plan makes nothing"
     );
-    let unasked = files.refused(&wanted, "");
-    assert!(unasked.contains("create workspace Acme"), "{unasked}");
+    files.assert_refused(&wanted, "", "create workspace Acme");
     let applied = files.apply(&wanted, "--yes");
     assert_eq!(applied["steps"], plan["steps"], "as it was planned");
     let made = applied["webhooks"].as_array().unwrap();
@@ -157,15 +171,10 @@ async fn a_workspace_is_as_its_file_says() {
     of(&mut wanted, "workflow", "Leads")["definition"]["form"]["title"] = "Other".into();
     let plan = files.apply(&wanted, "--plan");
     assert_eq!(steps(&plan), ["change workflow Leads"]);
-    assert!(
-        plan["steps"][0]["ends"][0]
-            .as_str()
-            .unwrap()
-            .contains("form link")
-    );
+    let ends = plan["steps"][0]["ends"][0].as_str().unwrap();
+    assert!(ends.contains("form link"), "{ends}");
     form.assert_lives().await;
-    let asked = files.refused(&wanted, "");
-    assert!(asked.contains("ENDS the form link"), "{asked}");
+    files.assert_refused(&wanted, "", "ENDS the form link");
     files.apply(&wanted, "--yes");
     eventually("the link is dead", async || form.read().await.status != 200).await;
     form.assert_dead().await;
@@ -191,7 +200,7 @@ async fn a_workspace_is_as_its_file_says() {
     assert_eq!(steps(&changed), expected);
     let told = changed["steps"][4]["changes"][0].as_str().unwrap();
     assert!(told.contains("x-shop"), "{told}");
-    assert_eq!(files.apply(&wanted, "--plan")["steps"], json!([]));
+    files.assert_so(&wanted, "");
     // A member who may run nothing any more loses the links.
     let lost = form_of(&world, &gateway, "Leads");
     let mut fewer = wanted.clone();
@@ -233,74 +242,50 @@ async fn a_mistake_changes_nothing() {
     let webhook = json!({"kind": "webhook", "name": "new"});
     let link = format!("{}.link", files.prefix);
     std::os::unix::fs::symlink("/etc/hostname", folder().join(&link)).unwrap();
+    let leads = |owner: &str, state: &str, definition: Value| {
+        json!({"kind": "workflow", "name": "Leads", "owner": owner, "state": state,
+            "definition": definition})
+    };
+    let ada = "ada@example.com";
+    let formless = json!({"form": {}, "actions": []});
+    let secret = |from: Value| json!({"kind": "webhook", "name": "x", "secret": from});
+    let pay = |member: &str, value: &str| json!({"kind": "webhook", "name": "pay", member: value});
+    let rules = json!({"header": "x", "encoding": "hex", "signed": "{time}.{body}"});
+    let custom = json!({"kind": "webhook", "name": "x", "scheme": "custom", "rules": rules});
+    let of_nobody = "LETTERBOX_SECRET_OF_NOBODY";
+    let beside = "in no file beside the document";
+    let subscription =
+        |queue: &str, of: &str| json!({"kind": "subscription", "queue": queue, "webhook": of});
     for (mistake, why) in [
         (
-            json!({"kind": "workflow", "name": "Leads", "owner": "nobody@example.com",
-            "state": "deployed", "definition": definition()}),
+            leads("nobody@example.com", "deployed", definition()),
             "no member",
         ),
+        (leads(ada, "deployed", formless), "form.title"),
+        (leads(ada, "deleted", definition()), "--prune"),
+        (pay("scheme", "github"), "scheme"),
+        (custom, "unknown placeholder {time}"),
+        (pay("same_by", "body"), "same_by"),
+        (webhook.clone(), "two documents"),
+        (secret(json!({"file": "nowhere"})), "nowhere: No such file"),
         (
-            json!({"kind": "workflow", "name": "Leads", "owner": "ada@example.com",
-            "state": "deployed", "definition": {"form": {}, "actions": []}}),
-            "form.title",
-        ),
-        (
-            json!({"kind": "workflow", "name": "Leads", "owner": "ada@example.com",
-            "state": "deleted", "definition": definition()}),
-            "--prune",
-        ),
-        (
-            json!({"kind": "webhook", "name": "pay", "scheme": "github"}),
-            "scheme",
-        ),
-        (
-            json!({"kind": "webhook", "name": "x", "scheme": "custom",
-            "rules": {"header": "x", "encoding": "hex", "signed": "{time}.{body}"}}),
-            "unknown placeholder {time}",
-        ),
-        (
-            json!({"kind": "webhook", "name": "pay", "same_by": "body"}),
-            "same_by",
-        ),
-        (json!({"kind": "webhook", "name": "new"}), "two documents"),
-        (
-            json!({"kind": "webhook", "name": "x", "secret": {"file": "nowhere"}}),
-            "nowhere: No such file",
-        ),
-        (
-            json!({"kind": "webhook", "name": "x",
-                "secret": {"environment": "LETTERBOX_SECRET_OF_NOBODY"}}),
+            secret(json!({"environment": of_nobody})),
             "LETTERBOX_SECRET_OF_NOBODY is not set",
         ),
         // Nothing else that this process can read is sealed into what a document names.
         (
-            json!({"kind": "webhook", "name": "x", "secret": {"environment": "DATABASE_URL"}}),
+            secret(json!({"environment": "DATABASE_URL"})),
             "begins with LETTERBOX_SECRET_",
         ),
-        (
-            json!({"kind": "webhook", "name": "x", "secret": {"file": "/etc/hostname"}}),
-            "in no file beside the document",
-        ),
-        (
-            json!({"kind": "webhook", "name": "x", "secret": {"file": "a/../../b"}}),
-            "in no file beside the document",
-        ),
-        (
-            json!({"kind": "webhook", "name": "x", "secret": {"file": link}}),
-            "in no file beside the document",
-        ),
+        (secret(json!({"file": "/etc/hostname"})), beside),
+        (secret(json!({"file": "a/../../b"})), beside),
+        (secret(json!({"file": link})), beside),
         (
             json!({"kind": "webhook", "name": "x", "secrets": 1}),
             "document 3: unknown field",
         ),
-        (
-            json!({"kind": "subscription", "queue": "acme.all", "webhook": "crm"}),
-            "already",
-        ),
-        (
-            json!({"kind": "subscription", "queue": "x", "webhook": "none"}),
-            "no webhook",
-        ),
+        (subscription("acme.all", "crm"), "already"),
+        (subscription("x", "none"), "no webhook"),
         (json!({"kind": "policy", "policy": {"rules": []}}), "policy"),
         (
             json!({"kind": "form", "name": "x"}),
@@ -309,12 +294,10 @@ async fn a_mistake_changes_nothing() {
     ] {
         let documents = json!([workspace, webhook, mistake]);
         for how in ["--yes", "--plan"] {
-            let told = files.refused(&documents, how);
-            assert!(told.contains(why), "{why}: {told}");
+            files.assert_refused(&documents, how, why);
         }
     }
-    let nameless = files.refused(&json!([webhook]), "--yes");
-    assert!(nameless.contains("which workspace"), "{nameless}");
+    files.assert_refused(&json!([webhook]), "--yes", "which workspace");
     assert_eq!(world.order("workspace export Acme"), before);
     assert_eq!(audited(), orders, "not even the log knows of it");
 }
@@ -338,10 +321,7 @@ async fn an_export_makes_the_same_elsewhere() {
         let said: BTreeSet<String> = documents.flat_map(members).collect();
         assert_eq!(said, BTreeSet::from_iter(allowed), "{kind}");
     }
-    assert_eq!(
-        Files::of(&here).apply(&exported, "--plan")["steps"],
-        json!([])
-    );
+    Files::of(&here).assert_so(&exported, "");
     let text = exported.to_string();
     for webhook in made["webhooks"].as_array().unwrap() {
         assert!(
@@ -351,7 +331,7 @@ async fn an_export_makes_the_same_elsewhere() {
     }
     let files = Files::of(&there);
     files.apply(&exported, "--yes");
-    assert_eq!(files.apply(&exported, "--plan")["steps"], json!([]));
+    files.assert_so(&exported, "");
     assert_eq!(there.order("workspace export Acme"), exported);
     // Into another workspace, by its name on the command line.
     there.order("workspace create --name Copy");
@@ -360,10 +340,7 @@ async fn an_export_makes_the_same_elsewhere() {
         .unwrap()
         .retain(|one| one["kind"] != "subscription");
     files.apply(&few, "--workspace Copy --yes");
-    assert_eq!(
-        files.apply(&few, "--workspace Copy --plan")["steps"],
-        json!([])
-    );
+    files.assert_so(&few, "--workspace Copy");
 }
 
 /// What no document names is left alone, and deleted only where that is wanted.
@@ -380,7 +357,7 @@ async fn only_pruning_deletes() {
     };
     few.as_array_mut().unwrap().retain(kept);
     few.as_array_mut().unwrap().pop();
-    assert_eq!(files.apply(&few, "--plan")["steps"], json!([]));
+    files.assert_so(&few, "");
     let expected = [
         "delete subscription acme.all",
         "delete webhook pay",
@@ -400,7 +377,7 @@ async fn only_pruning_deletes() {
         2,
         "no document names a member"
     );
-    assert_eq!(files.apply(&few, "--prune --plan")["steps"], json!([]));
+    files.assert_so(&few, "--prune");
 }
 
 /// A webhook that is being replaced ends with its successor, or it would go on.
@@ -408,31 +385,24 @@ async fn only_pruning_deletes() {
 async fn pruning_a_successor_ends_both() {
     let world = World::new().await;
     let files = Files::of(&world);
-    let workspace = json!({"kind": "workspace", "name": "Acme"});
     let webhook = |name: &str| json!({"kind": "webhook", "name": name});
-    files.apply(
-        &json!([workspace, webhook("old"), webhook("kept")]),
-        "--yes",
-    );
+    files.apply(&acme_with([webhook("old"), webhook("kept")]), "--yes");
     let listed = world.order("webhook list --workspace Acme");
     let mut listed = listed.as_array().unwrap().iter();
-    let old = listed.find(|one| one["name"] == "old").unwrap()["webhook_id"].clone();
-    world.order(format!(
-        "webhook replace {} --overlap 1h",
-        old.as_str().unwrap()
-    ));
-    let few = json!([workspace, webhook("kept")]);
+    let old = listed.find(|one| one["name"] == "old").unwrap();
+    let old = old["webhook_id"].as_str().unwrap();
+    world.order(format!("webhook replace {old} --overlap 1h"));
+    let few = acme_with([webhook("kept")]);
     let pruned = files.apply(&few, "--prune --yes");
     assert_eq!(steps(&pruned), ["delete webhook old"]);
-    assert_eq!(files.apply(&few, "--prune --plan")["steps"], json!([]));
+    files.assert_so(&few, "--prune");
     let listed = world.order("webhook list --workspace Acme");
     let living = listed.as_array().unwrap().iter();
     let living = living.filter(|one| one["deleted_at"].is_null());
     assert_eq!(living.count(), 1);
     // Two of one name can't be told apart.
     world.order("webhook create --workspace Acme --name kept");
-    let told = files.refused(&few, "--plan");
-    assert!(told.contains("more than one webhook"), "{told}");
+    files.assert_refused(&few, "--plan", "more than one webhook");
     let (_, told) = world.refusal("workspace export Acme");
     assert!(told.contains("more than one webhook"), "{told}");
 }
@@ -690,7 +660,7 @@ async fn a_plan_changes_and_locks_nothing() {
     form.assert_lives().await;
     let applied = files.apply(&wanted, "--prune --yes");
     assert_eq!(applied["steps"], planned["steps"]);
-    assert_eq!(files.apply(&wanted, "--prune --plan")["steps"], json!([]));
+    files.assert_so(&wanted, "--prune");
 }
 
 /// What could not be done is refused before anything is.
@@ -703,50 +673,33 @@ async fn a_plan_finds_what_the_database_would_refuse() {
     world.order("webhook create --workspace Acme --name twice");
     let many = |network: &str| vec![network; 400].join(",");
     let policy = json!({"rules": [], "default": "deny", "$schema": "x".repeat(262_144)});
+    let crm = json!({"kind": "webhook", "name": "crm", "allow_from": many("192.0.2.1/32")});
+    let paused = json!({"kind": "workflow", "name": "Paused", "owner": "bob@example.com",
+        "state": "paused", "definition": definition()});
+    let queue = |name: &str| json!({"kind": "subscription", "queue": name});
+    let twice = json!({"kind": "subscription", "queue": "q", "webhook": "twice"});
+    let policy = json!({"kind": "policy", "policy": policy});
     for (workspace, mistake, why) in [
-        (
-            "Acme",
-            json!({"kind": "subscription", "queue": "q", "webhook": "twice"}),
-            "more than one webhook",
-        ),
-        (
-            "Other",
-            json!({"kind": "subscription", "queue": "acme.all"}),
-            "has a subscription",
-        ),
-        (
-            "Acme",
-            json!({"kind": "webhook", "name": "crm", "allow_from": many("192.0.2.1/32")}),
-            "at most 4096",
-        ),
-        (
-            "Other",
-            json!({"kind": "policy", "policy": policy}),
-            "at most 262144",
-        ),
-        (
-            "Acme",
-            json!({"kind": "workflow", "name": "Paused", "owner": "bob@example.com",
-            "state": "paused", "definition": definition()}),
-            "may run",
-        ),
+        ("Acme", twice, "more than one webhook"),
+        ("Other", queue("acme.all"), "has a subscription"),
+        ("Acme", crm, "at most 4096"),
+        ("Other", policy, "at most 262144"),
+        ("Acme", paused, "may run"),
     ] {
         let documents = json!([{"kind": "workspace", "name": workspace}, mistake]);
-        let told = files.refused(&documents, "--plan");
-        assert!(told.contains(why), "{why}: {told}");
+        files.assert_refused(&documents, "--plan", why);
     }
     let attempts = json!([{"kind": "workspace", "name": "Other", "retry_attempts": 31}]);
-    let told = files.refused(&attempts, "--plan");
-    assert!(told.contains("1 to 30 times"), "{told}");
+    files.assert_refused(&attempts, "--plan", "1 to 30 times");
 }
 
 /// Who comes back has the accounts that they had.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_knows_the_accounts_of_who_comes_back() {
-    let (world, files) = (World::new().await, Files::of);
-    let files = files(&world);
-    let few = json!([{"kind": "workspace", "name": "Acme"},
-        {"kind": "member", "email": "ada@example.com", "role": "owner"}]);
+    let world = World::new().await;
+    let files = Files::of(&world);
+    let ada = json!({"kind": "member", "email": "ada@example.com", "role": "owner"});
+    let few = acme_with([ada.clone()]);
     files.apply(&few, "--yes");
     let token = command_file(&format!("{}.token", files.prefix), "a-token-of-a-crm");
     world.order(format!(
@@ -754,12 +707,9 @@ async fn a_plan_knows_the_accounts_of_who_comes_back() {
          --base-url https://crm.example --bearer-file {token}"
     ));
     world.order("member remove --workspace Acme --user ada@example.com");
-    let mut wanted = few;
-    wanted
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"kind": "workflow", "name": "Leads",
-        "owner": "ADA@example.com", "state": "deployed", "definition": definition()}));
+    let leads = json!({"kind": "workflow", "name": "Leads", "owner": "ADA@example.com",
+        "state": "deployed", "definition": definition()});
+    let wanted = acme_with([ada, leads]);
     let plan = files.apply(&wanted, "--plan");
     assert_eq!(
         steps(&plan),
@@ -767,7 +717,7 @@ async fn a_plan_knows_the_accounts_of_who_comes_back() {
     );
     assert_eq!(plan["steps"][1]["warnings"], json!([]));
     files.apply(&wanted, "--yes");
-    assert_eq!(files.apply(&wanted, "--plan")["steps"], json!([]));
+    files.assert_so(&wanted, "");
 }
 
 /// What was seen in a plan and is another when it is carried out ends that: no link dies that
@@ -873,16 +823,13 @@ async fn a_search_ends_after_the_commit() {
         ["change workspace Acme"],
         "it waits for no run"
     );
-    let told = files.refused(&wanted(false), "--yes");
+    let told = files.assert_refused(&wanted(false), "--yes", "the search is off");
     let named = "workspace settings WORKSPACE --is-searchable off";
-    assert!(
-        told.contains("the search is off") && told.contains(named),
-        "{told}"
-    );
+    assert!(told.contains(named), "{told}");
     is_off();
     holding.batch_execute("ROLLBACK").await.unwrap();
     world.assert_count(found, 1).await;
     world.order("workspace settings Acme --is-searchable off");
     world.assert_count(found, 0).await;
-    assert_eq!(files.apply(&wanted(false), "--plan")["steps"], json!([]));
+    files.assert_so(&wanted(false), "");
 }

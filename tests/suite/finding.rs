@@ -103,7 +103,7 @@ async fn every_state_is_listed() {
     world.order(format!("workspace hold {workspace}"));
     form.assert_accepts("queued").await;
     world.await_state("queued", 1).await;
-    world.order(format!("workspace allowance {workspace} --set 0"));
+    world.order(format!("workspace settings {workspace} --run-allowance 0"));
     form.assert_accepts("refused").await;
     world.await_state("refused", 1).await;
     for (states, runs) in [
@@ -153,7 +153,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
 
     // What could be two is none: also where one is called as the other's id begins.
     let cafe = world.order(format!("workspace create --name {}", &acme[..8]));
-    let (code, told) = world.refusal(format!("workspace allowance {}", &acme[..8]));
+    let (code, told) = world.refusal(format!("workspace usage {}", &acme[..8]));
     assert_eq!(code, 1);
     assert!(told.contains(acme) && told.contains(cafe["workspace_id"].as_str().unwrap()));
     // In one workspace, that of another one is not meant.
@@ -176,7 +176,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     assert_eq!(code, 1);
     assert_tells(&told, &[acme, second]);
     for nothing in [
-        "workspace allowance nobody",
+        "workspace usage nobody",
         "workflow show gone",
         "run show 0000",
         "run show abc",
@@ -468,13 +468,13 @@ async fn policies_have_a_history() {
     assert_eq!(default["default"], "allow");
     let deny = command_file("deny.json", r#"{"rules": [], "default": "deny"}"#);
     let by = "--by eve@example.com --reason trial";
-    world.order(format!("workspace policy acme --set {deny} {by}"));
+    world.order(format!("policy set acme {deny} {by}"));
     let set = world.order("policy reset acme");
     assert_eq!(set["version"], 2);
     assert_eq!(world.order("policy show acme"), default);
     let former = read(&world, "policy show acme --version 1");
     let again = command_file("again.json", &former);
-    let set = world.order(format!("workspace policy acme --set {again}"));
+    let set = world.order(format!("policy set acme {again}"));
     assert_eq!(set["version"], 3);
 
     let history = world.order("policy history acme");

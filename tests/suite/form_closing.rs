@@ -168,7 +168,9 @@ async fn moves_say_which_links_they_end() {
         format!("form-link create {workflow}"),
         format!("member remove --workspace {workspace} --user {owner}"),
         format!("member set --workspace {workspace} --user {owner} --role viewer"),
-        format!("member set --workspace {workspace} --user {owner} --role owner --deactivated"),
+        format!(
+            "member set --workspace {workspace} --user {owner} --role owner --is-deactivated on"
+        ),
         format!("workflow delete {workflow}"),
     ];
     let mut form = form;

@@ -39,6 +39,7 @@ mod execution;
 mod fairness;
 mod finding;
 mod following;
+mod foreign_servers;
 mod form_checks;
 mod form_closing;
 mod form_contract;

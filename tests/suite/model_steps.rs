@@ -140,7 +140,7 @@ const HELD_TO: [(&str, &str, &str); 42] = [
     ),
     ("Apply", APPLY, "match divide(part, &error"),
     ("Drain", SPILL, "deleted == messages.len()"),
-    ("SetAside", ASIDE, "spill::put(database, queue, &aside)"),
+    ("SetAside", ASIDE, "spill::put(database, queue, part)"),
     ("Take", TURNS, "fn take_runs"),
     (
         "Take",

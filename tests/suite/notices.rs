@@ -60,8 +60,8 @@ async fn a_flood_of_questions_is_few_letters() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer).await;
     let (world, form) = (&scene.world, &scene.form);
-    let set = world.order("workspace notify Test --email on");
-    assert_eq!(set["by_email"], true);
+    let set = world.order("workspace settings Test --notify-by-email on");
+    assert_eq!(set["notify_by_email"], true);
     world.decide(form.workspace, "approve").await;
     let mut hostile = payload();
     hostile["message"] = "CANARY of a stranger".into();
@@ -90,7 +90,7 @@ async fn a_flood_of_questions_is_few_letters() {
         assert_hides(&mail.text, &["CANARY"]);
     }
     // Who was told to be quiet is.
-    world.order("workspace notify Test --email off");
+    world.order("workspace settings Test --notify-by-email off");
     world.forget_hits().await;
     form.assert_accepts("last").await;
     world.await_state("waiting_approval", 201).await;
@@ -103,7 +103,7 @@ async fn a_question_that_is_asked_again_is_told() {
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
     let scene = Scene::new(&peer).await;
     let (world, form) = (&scene.world, &scene.form);
-    world.order("workspace notify Test --email on");
+    world.order("workspace settings Test --notify-by-email on");
     world.decide(form.workspace, "approve").await;
     form.assert_accepts("k").await;
     world.await_state("waiting_approval", 1).await;
@@ -185,7 +185,7 @@ async fn a_letter_is_tried_again() {
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
     let scene = Scene::new(&peer).await;
     let world = &scene.world;
-    world.order("workspace notify Test --email on");
+    world.order("workspace settings Test --notify-by-email on");
     scene.mail.refuse(true);
     scene.form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
@@ -233,7 +233,7 @@ async fn a_refused_credential_is_told_once() {
     let (world, form) = (&scene.world, &scene.form);
     let chat_account = world.connect_for(form, "chat", &chat.url).await;
     let id = chat_account.account_id;
-    world.order(format!("workspace notify Test --account {id}"));
+    world.order(format!("workspace settings Test --notify-account {id}"));
     let told = async |expected: usize, words: &str| {
         let received = chat.await_received(expected).await;
         let last = received.last().unwrap();
@@ -263,7 +263,7 @@ async fn a_link_that_nobody_has_ended_is_told() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer).await;
     let (world, form) = (&scene.world, &scene.form);
-    world.order("workspace notify Test --email on");
+    world.order("workspace settings Test --notify-by-email on");
     let boss = world.member(form.workspace, "boss", MemberRole::Owner);
     world.person(boss.await).await;
     world.relink(form).await;

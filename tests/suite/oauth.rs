@@ -10,12 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use letterbox_common::{
-    ids::WorkspaceId,
-    sealing::{KeyRing, Secret},
-    states::MemberRole,
-};
-use letterbox_operator::NewGrant;
+use letterbox_common::{ids::WorkspaceId, sealing::Secret, states::MemberRole};
+use letterbox_operator::{AccountSecret, AccountSettings};
 use letterbox_tests::{
     Desk, Form, Peer, Process, Received, Reply, Visitor, World, assert_hides, assert_holds,
     assert_tells, command_file, definition_with, eventually, post,
@@ -357,21 +353,14 @@ async fn a_token_that_was_due_is_no_refused_credential() {
 async fn what_a_server_gave_is_kept() {
     let world = World::new().await;
     let form = world.form(&world.gateway().await).await;
-    let operator = world.operator().await;
-    let keys: KeyRing = world.account_keys.parse().unwrap();
     let connect = async |workspace, user, name: String, token_url: &str| {
-        let new = NewGrant {
-            workspace,
-            user,
-            name,
-            base_url: "https://x.example".parse().unwrap(),
-            token_url: token_url.parse().unwrap(),
-            authorize_url: None,
-            client_id: "letterbox".to_owned(),
-            client_secret: Some(Secret::new(b"a secret".to_vec())),
-            scope: None,
+        let new = AccountSettings {
+            token_url: Some(token_url.parse().unwrap()),
+            client_id: Some("letterbox".to_owned()),
+            ..AccountSettings::of(&name, "https://x.example".parse().unwrap())
         };
-        operator.connect_by_grant(&keys, &new).await.unwrap()
+        let secret = AccountSecret::Client(Some(Secret::new(b"a secret".to_vec())));
+        world.connect_with(workspace, user, &new, &secret).await
     };
     let (workspace, owner) = (form.workspace, form.owner);
     let own = connect(workspace, owner, "own".into(), "https://x.example").await;
@@ -463,7 +452,8 @@ async fn what_a_server_gave_is_kept() {
     assert!(worker.log().contains("\"in_order\":true"));
 }
 
-/// A server that says anything in its refusal does not say it in the log, nor to anybody.
+/// A server that says anything in its refusal does not say it in the log, and to the owner without
+/// the secret that it quotes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_says_is_not_repeated() {
     let says = json!({"error": format!("no\u{0}\n{SECRET}")}).to_string();
@@ -474,11 +464,13 @@ async fn what_a_server_says_is_not_repeated() {
     };
     let (world, gateway, worker) = World::with_both().await;
     connected(&world, &gateway, &server).await;
-    let told = "SELECT count(*) FROM grants WHERE error = 'its server refuses'";
-    world.await_count("it is written", told, 1).await;
-    assert!(worker.log().contains("its server refuses"));
+    let told = r#"it answered with status 400: "no\0\n[hidden]""#;
+    let is_told = format!("SELECT count(*) FROM grants WHERE error = '{told}'");
+    world.await_count("it is written", &is_told, 1).await;
+    worker.await_log("an account got no token").await;
+    assert!(!worker.log().contains("hidden"));
     let (_, status) = crate::status::status(&world);
-    assert_eq!(status["unconnected"][0]["error"], "its server refuses");
+    assert_eq!(status["unconnected"][0]["error"], told);
 }
 
 /// The owner lets Letterbox in, takes that back, and lets it in again: what came meanwhile waits,
@@ -529,7 +521,9 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     .await;
 
     // A notice through an account without a token waits, and keeps none of the others back.
-    world.order(format!("workspace notify {workspace} --account {account}"));
+    world.order(format!(
+        "workspace settings {workspace} --notify-account {account}"
+    ));
     let news = "INSERT INTO news (workspace_id, kind, subject_id, happened_at)
         SELECT workspace_id, 'failure', gen_random_uuid(), '-infinity' FROM workspaces";
     world.change(news).await;
@@ -546,7 +540,9 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
         granted.is_revoked = true;
         granted.tokens.clear();
     });
-    world.order(format!("workspace notify {workspace} --email on"));
+    world.order(format!(
+        "workspace settings {workspace} --notify-by-email on"
+    ));
     for number in 5..10 {
         form.assert_accepts(&format!("k{number}")).await;
     }

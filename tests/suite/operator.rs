@@ -203,12 +203,12 @@ async fn what_is_sent_to_a_form_becomes_runs() {
     assert_eq!(run["input"], payload());
     assert_eq!(run["release_id"], deployed["release_id"]);
 
-    let allowance = format!("workspace allowance {workspace}");
     assert_holds(
-        &world.order(&allowance),
-        json!({"run_allowance": 1, "started": 1}),
+        &world.order(format!("workspace usage {workspace}")),
+        json!({"run_allowance": 1, "runs_started": 1}),
     );
-    let unlimited = world.order(format!("{allowance} --set unlimited"));
+    let lifting = format!("workspace settings {workspace} --run-allowance unlimited");
+    let unlimited = world.order(lifting);
     assert_eq!(unlimited["run_allowance"], Value::Null);
     acme.order("delete", "--yes");
     assert_eq!(acme.runs("").as_array().unwrap().len(), 2, "runs stay");
@@ -264,19 +264,19 @@ async fn exit_codes_tell_refusals_from_misuse() {
         "workflow pause NOBODY",
         "workflow list --workspace NOBODY",
         "form-link create NOBODY",
-        "workspace allowance NOBODY",
-        "workspace policy NOBODY",
+        "workspace usage NOBODY",
+        "policy show NOBODY",
         "account list --workspace NOBODY",
         "account disconnect NOBODY --yes",
         "approval list --workspace NOBODY",
         "approval approve NOBODY --by NOBODY",
-        "workspace allowance NOBODY --set 1",
+        "workspace settings NOBODY --run-allowance 1",
         "workspace create --name x --run-allowance 3000000000",
         "workflow deploy NOBODY --definition /nowhere/at/all",
         "send form --url http://127.0.0.1:1/elsewhere /dev/null",
         "workspace create --name \u{3000}",
         "user create --email nobody --name x",
-        "workspace allowance 0000",
+        "workspace usage 0000",
         "workspace create --name all",
     ] {
         let (code, error) = world.refusal(nobody(command));
@@ -288,11 +288,11 @@ async fn exit_codes_tell_refusals_from_misuse() {
     }
     for command in [
         "workspace",
-        "workspace allowance ",
+        "workspace usage ",
         "webhook delete x",
         "webhook delete x",
         "workspace create --name x --run-allowance -1",
-        "workspace allowance NOBODY --set many",
+        "workspace settings NOBODY --run-allowance many",
         "account connect --workspace NOBODY --user NOBODY --name x --base-url http://x",
         "member set --workspace NOBODY --user NOBODY --role king",
         "--database-url canary workspace list",

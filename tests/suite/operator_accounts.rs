@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use letterbox_tests::{
     Peer, Received, Reply, Scene, World, assert_holds, command_file, definition_with, post, sign,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const NEW_KEY: &str = "next:f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff000102030405060708090a0b0c0d0e0f";
 
@@ -37,27 +37,23 @@ async fn accounts_policies_and_approvals() {
         "a credential is never shown"
     );
 
-    let policy = world.order(format!("workspace policy {workspace}"));
-    assert_eq!(
-        (&policy["version"], &policy["policy"]["default"]),
-        (&Value::from(0), &Value::from("allow"))
-    );
+    let policy = world.order(format!("policy show {workspace}"));
+    assert_eq!(policy["default"], "allow");
+    let history = world.order(format!("policy history {workspace}"));
+    assert_eq!(history, serde_json::json!([]), "version 0 is the default");
     let file = command_file(
         &format!("{workspace}.policy"),
         r#"{"rules":[],"default":"approve"}"#,
     );
     assert_eq!(
-        world.order(format!("workspace policy {workspace} --set {file}"))["version"],
+        world.order(format!("policy set {workspace} {file}"))["version"],
         1
     );
     let wrong = command_file(
         &format!("{workspace}.wrong-policy"),
         r#"{"rules":[],"default":"perhaps"}"#,
     );
-    world.assert_refused(
-        format!("workspace policy {workspace} --set {wrong}"),
-        "perhaps",
-    );
+    world.assert_refused(format!("policy set {workspace} {wrong}"), "perhaps");
 
     let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm",
         "method": "GET", "path": "/{{ form.name }}"});

@@ -450,7 +450,9 @@ async fn each_role_may_do_its_part() {
         let (sees, name) = (role.is_some(), role.map_or("foreign", MemberRole::as_str));
         assert_eq!(person.run(*run).await.is_ok(), sees, "{name}");
         assert_eq!(person.approval(*approval).await.is_ok(), sees, "{name}");
-        let listed = person.runs(&RunFilter::of(form.workspace), None, 10).await;
+        let listed = person
+            .runs(form.workspace, &RunFilter::default(), None, 10)
+            .await;
         let sees_all = listed.is_ok_and(|runs| runs.len() == people.len());
         assert_eq!(sees_all, sees, "{name}");
         let waiting = person.waiting_approvals(None, 10).await.unwrap();

@@ -83,7 +83,7 @@ async fn a_new_policy_says_what_it_changes() {
         {"when": {"method": ["GET"]}, "decision": "allow"}], "default": "deny"});
     let file = format!("{workspace}.policy.json");
     let file = letterbox_tests::command_file(&file, &policy.to_string());
-    let order = format!("workspace policy {workspace} --set {file}");
+    let order = format!("policy set {workspace} {file}");
     let told = scene.world.order(format!("{order} --dry-run"));
     assert_eq!(told["version"], 0, "nothing is set");
     let id = scene.form.workflow.to_string();
@@ -116,7 +116,7 @@ async fn a_policy_that_cant_be_read_can_be_replaced() {
     scene.world.database.execute(old, &values).await.unwrap();
     let policy = json!({"rules": [], "default": "allow"}).to_string();
     let file = letterbox_tests::command_file(&format!("{workspace}.new.json"), &policy);
-    let setting = format!("workspace policy {workspace} --set {file}");
+    let setting = format!("policy set {workspace} {file}");
     let set = scene.world.order(setting);
     assert_eq!(set["version"], 2);
     assert_tells(set["warnings"][0].as_str().unwrap(), &["can't be read"]);

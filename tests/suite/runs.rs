@@ -4,7 +4,7 @@
 use futures_util::future::join_all;
 use letterbox_common::states::{MemberRole, RefusedReason, RunState};
 use letterbox_database::Role;
-use letterbox_operator::{Move, RunFilter};
+use letterbox_operator::Move;
 use letterbox_tests::{DEFINITION, World, eventually, payload};
 
 const STARTED: &str = "SELECT count(*) FROM runs WHERE state <> 'refused'";
@@ -47,8 +47,8 @@ async fn an_allowance_is_exact_under_concurrency() {
     world.await_runs(50).await;
     world.assert_count(STARTED, 10).await;
     world.assert_count(EXHAUSTED, 40).await;
-    let allowance = operator.allowance(first.workspace).await.unwrap();
-    assert_eq!((allowance.run_allowance, allowance.started), (Some(10), 10));
+    let usage = operator.usage(first.workspace).await.unwrap();
+    assert_eq!((usage.run_allowance, usage.runs_started), (Some(10), 10));
 
     world.set_allowance(first.workspace, Some(11)).await;
     world.forget_hits().await;
@@ -108,8 +108,7 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
     world.await_runs(cases.len() as i64).await;
     let mut runs = Vec::new();
     for (form, (case, reason)) in forms.iter().zip(cases) {
-        let of_form = RunFilter::of(form.workspace).with_workflow(Some(form.workflow));
-        let mut found = operator.runs(&of_form, None, 10).await.unwrap();
+        let mut found = world.runs_of(form).await;
         assert_eq!(found.len(), 1, "{case}");
         let run = found.remove(0);
         let told = run.refused_reason.map(RefusedReason::as_str);
@@ -117,7 +116,7 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
         assert_eq!(run.state == RunState::Refused, reason.is_some(), "{case}");
         assert_eq!(run.run_as, form.owner);
         // A refused run uses nothing up.
-        let started = operator.allowance(form.workspace).await.unwrap().started;
+        let started = operator.usage(form.workspace).await.unwrap().runs_started;
         assert_eq!(started, i32::from(reason.is_none()), "{case}");
         runs.push(run);
     }

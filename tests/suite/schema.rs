@@ -218,7 +218,7 @@ async fn each_role_can_do_its_work_and_no_more() {
                 "INSERT INTO policies DEFAULT VALUES",
                 "DELETE FROM runs",
                 "SELECT * FROM form_links",
-                "SELECT draft FROM workflows",
+                "SELECT definition FROM workflows",
                 "UPDATE workspaces SET run_allowance = NULL",
                 "SELECT * FROM form_submissions",
                 "SELECT * FROM rate_limits",

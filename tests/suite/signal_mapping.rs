@@ -23,8 +23,9 @@ async fn native_signals_keep_every_member_exactly() {
     }
     world.await_signals(5).await;
     let operator = world.operator().await;
-    let of_webhook = SignalFilter::of(webhook.address.workspace);
-    let signals = operator.signals(&of_webhook, None, 100).await.unwrap();
+    let workspace = webhook.address.workspace;
+    let all = SignalFilter::default();
+    let signals = operator.signals(workspace, &all, None, 100).await.unwrap();
     let shown = signals.iter().rev().map(|one| {
         let (entity, amount, event) = (&one.entity, &one.amount_value, &one.event_id);
         json!([one.kind.as_str(), entity, amount, event, one.generic_reason])
@@ -55,8 +56,9 @@ async fn nothing_in_a_body_leads_to_another_workspace() {
     world.await_signals(1).await;
     let operator = world.operator().await;
     for (address, expected) in [(other.address, 0), (webhook.address, 1)] {
-        let of_workspace = SignalFilter::of(address.workspace);
-        let signals = operator.signals(&of_workspace, None, 10).await.unwrap();
+        let all = SignalFilter::default();
+        let signals = operator.signals(address.workspace, &all, None, 10).await;
+        let signals = signals.unwrap();
         assert_eq!(signals.len(), expected);
     }
 }

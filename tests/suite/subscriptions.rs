@@ -149,7 +149,7 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     it.await_settled().await;
     let made = it.order("subscribe", "--queue all.of-it");
     assert_eq!(made["published"], 0);
-    it.order("subscribe", "--queue won --kind proposal.won");
+    it.order("subscribe", "--queue won --signal-kind proposal.won");
     it.webhook.send(WON).await;
     it.webhook.send("[\"generic\"]").await;
     other.send("[\"of another workspace\"]").await;
@@ -196,7 +196,7 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     .await;
 
     // The same again changes nothing; something else needs another queue.
-    let again = it.order("subscribe", "--queue won --kind proposal.won");
+    let again = it.order("subscribe", "--queue won --signal-kind proposal.won");
     assert_eq!(again["published"], 1);
     assert!(it.refusal("subscribe", "--queue won").contains("already"));
     for name in ["amq.mine", "letterbox.v1.webhooks", "with space"] {

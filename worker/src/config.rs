@@ -10,20 +10,24 @@ use letterbox_common::{
         secret_setting::{SecretSetting, help},
         settings::{ProcessSettings, SettingError, ToldSettings, seconds},
     },
-    sealing::{ACCOUNT_KEYS, KeyRing, SEALING_KEYS, SealedColumn, key_ring},
+    sealing::{ACCOUNT_KEYS, SEALING_KEYS, SealedColumn, key_ring},
 };
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
+use letterbox_workflow::actions::TIMEOUT;
 use url::Url;
+use uuid::Uuid;
 
 use crate::{
-    egress::{self, AllowList, Egress},
+    egress::{AllowList, Egress},
     executor::{MIN_LEASE, Timeouts},
     notices::{Mailer, SMTP_URL},
-    retention::Retention,
+    upkeep::retention::Retention,
+    worker::Worker,
 };
 
-/// A shutdown must outlast the longest request plus 5 s to record its answer.
-const MIN_SHUTDOWN: Duration = Duration::from_secs(egress::TIMEOUT.as_secs() + 5);
+/// A shutdown must outlast a request plus 5 s to record its answer. One that may take longer is cut
+/// off, as by a crash.
+const MIN_SHUTDOWN: Duration = Duration::from_secs(TIMEOUT.as_secs() + 5);
 
 /// Consumes accepted messages from RabbitMQ, stores signals, starts runs and executes them
 #[derive(Debug, Clone, Parser)]
@@ -59,14 +63,8 @@ pub(crate) struct WorkerSettings {
     pub timeouts: Timeouts,
 
     /// Private networks that actions may reach, as CIDR[:PORT][,CIDR[:PORT]...] [default: none]
-    #[arg(
-        long,
-        env = "LETTERBOX_EGRESS_ALLOW",
-        value_name = "NETWORKS",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub egress_allow: String,
+    #[arg(long, env = "LETTERBOX_EGRESS_ALLOW", value_name = "NETWORKS")]
+    pub egress_allow: Option<String>,
 
     /// Megabytes that one workspace may store in a day (UTC); above this its runs are refused
     #[arg(long, env = "LETTERBOX_WORKSPACE_DAILY_MEGABYTES", value_name = "N",
@@ -78,14 +76,8 @@ pub(crate) struct WorkerSettings {
     pub retention: Retention,
 
     /// Sender of e-mail, such as 'Letterbox <letterbox@example.com>'; needed with the SMTP URL
-    #[arg(
-        long,
-        env = "LETTERBOX_SMTP_FROM",
-        value_name = "ADDRESS",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub smtp_from: String,
+    #[arg(long, env = "LETTERBOX_SMTP_FROM", value_name = "ADDRESS")]
+    pub smtp_from: Option<String>,
 
     /// Address of the desk as people see it; begins the links in notices
     #[arg(
@@ -111,14 +103,10 @@ pub(crate) struct WorkerSettings {
 /// The validated settings, and what is made of them.
 pub(crate) struct Config {
     pub(crate) settings: WorkerSettings,
-    pub database: Database,
+    pub worker: Worker,
     pub broker: BrokerTarget,
-    pub keys: KeyRing,
-    pub egress: Egress,
     /// `None` sends no e-mail.
     pub mailer: Option<Mailer>,
-    /// Name of this process as its servers see it: `letterbox-worker@host`.
-    pub name: String,
     /// What it tells others of its settings.
     pub told: ToldSettings,
 }
@@ -153,34 +141,39 @@ impl Config {
             );
             return Err(SettingError::new("LETTERBOX_SHUTDOWN_SECONDS", problem));
         }
-        let allowed = settings.egress_allow.parse::<AllowList>();
-        let allowed =
-            allowed.map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?;
+        let allowed = settings.egress_allow.as_deref().unwrap_or_default();
+        let allowed: AllowList = allowed
+            .parse()
+            .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?;
         let name = letterbox_common::process::name("letterbox-worker");
         let database = DatabaseTarget::from_environment()?;
-        Ok(Self {
+        let worker = Worker {
+            id: Uuid::now_v7(),
             database: Database::new(&database, &settings.database, Role::Worker, &name)?,
-            broker: BrokerTarget::from_environment()?,
+            name,
             keys: key_ring(SealedColumn::AccountCredential)?,
             egress: Egress::new(&allowed)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
-            mailer: mailer(&settings.smtp_from)?,
+        };
+        Ok(Self {
+            worker,
+            broker: BrokerTarget::from_environment()?,
+            mailer: mailer(settings.smtp_from.as_deref())?,
             settings,
-            name,
             told,
         })
     }
 }
 
 /// The way to the mail server, if one is named.
-fn mailer(from: &str) -> Result<Option<Mailer>, SettingError> {
+fn mailer(from: Option<&str>) -> Result<Option<Mailer>, SettingError> {
     let Some(url) = SMTP_URL.read()? else {
         return Ok(None);
     };
-    if from.is_empty() {
+    let Some(from) = from.filter(|from| !from.is_empty()) else {
         let problem = "is needed where LETTERBOX_SMTP_URL is set";
         return Err(SettingError::new("LETTERBOX_SMTP_FROM", problem));
-    }
+    };
     // The error quotes neither the URL nor its password.
     let mailer = Mailer::new(url.expose(), from);
     mailer

@@ -25,20 +25,21 @@ mod egress;
 #[doc(hidden)] // public for the tests of states, which call its stores
 pub mod executor;
 mod grants;
+mod leased;
 pub mod memory;
 mod metrics;
 mod notices;
 mod outcome;
 mod program;
 mod recorder;
-mod retention;
 mod runs;
 mod server;
 mod signals;
 mod spill;
 mod stored_bytes;
 mod subscriptions;
-mod waiting;
+mod upkeep;
+mod worker;
 
 use letterbox_common::process::metrics::Metric;
 use letterbox_database::Statement;
@@ -53,17 +54,16 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         signals::STATEMENTS,
         runs::STATEMENTS,
         stored_bytes::STATEMENTS,
-        retention::STATEMENTS,
         memory::STATEMENTS,
         notices::STATEMENTS,
         grants::STATEMENTS,
         spill::STATEMENTS,
         subscriptions::STATEMENTS,
-        waiting::STATEMENTS,
     ];
     stores
         .into_iter()
         .chain(executor::statements())
+        .chain(upkeep::STATEMENTS.iter().copied())
         .flatten()
         .copied()
 }

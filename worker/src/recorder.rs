@@ -28,7 +28,7 @@ impl Recorder {
     ) -> Result<W::Output, DatabaseError> {
         let leaving = Leaving { work, spilled };
         let stored = self.database.transaction(name, &leaving).await?;
-        stored.ok_or_else(|| DatabaseError::rolled_back(name))
+        stored.ok_or_else(|| DatabaseError::gone(name))
     }
 }
 

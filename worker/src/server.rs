@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use letterbox_broker::{publisher, supervise};
+use letterbox_broker::{Publisher, publisher, supervise};
 use letterbox_common::{
     process::{admin::Admin, readiness::Readiness, shutdown::Deadline, tasks::Tasks},
     states::Program,
 };
 use letterbox_database::{observe, presence};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use uuid::Uuid;
 
 use crate::{
     config::Config,
@@ -21,7 +20,7 @@ use crate::{
     recorder::Recorder,
     stored_bytes::StoredBytes,
     subscriptions::Subscriptions,
-    waiting,
+    upkeep::waiting,
 };
 
 /// For dead letters: a queue that does not answer may hold up a channel.
@@ -33,7 +32,7 @@ pub(crate) async fn run(config: Config, admin: Admin, stop: CancellationToken) {
     let readiness = Readiness::default();
     let process = readiness.component("process");
     let time = config.settings.process.shutdown_timeout;
-    let database = config.database.clone();
+    let database = config.worker.database.clone();
     let mut tasks = start(config, &readiness, &stop);
     observe(&mut tasks, &stop, &database, &readiness, admin);
     process.ready();
@@ -47,52 +46,111 @@ pub(crate) async fn run(config: Config, admin: Admin, stop: CancellationToken) {
 /// Starts the tasks in the order in which they end: stop fetching and taking, finish what was
 /// fetched and taken, then close the connections.
 fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tasks {
-    let settings = config.settings;
-    let database = config.database;
-    let worker = Uuid::now_v7();
-    let name = config.name;
-    let stored_bytes = StoredBytes::default();
-    let hand = Hand::new(settings.run_concurrency);
+    let worker = &config.worker;
+    let database = || worker.database.clone();
+    let to_publish = || config.broker.clone().to_publish();
+    let hand = Hand::new(config.settings.run_concurrency);
     let in_hand = InHand::default();
+    let stored_bytes = StoredBytes::default();
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
-    let to_publish = config.broker.clone().to_publish();
     let mut tasks = Tasks::new(stop);
 
-    let recorder = Recorder {
-        database: database.clone(),
-        stored_bytes: stored_bytes.clone(),
-        max_daily_bytes: settings.workspace_daily_megabytes << 20,
-        hand: hand.clone(),
+    let consumer = consumer(&config, &hand, &in_hand, &stored_bytes, publisher);
+    tasks.spawn("consumer", |stop| {
+        consumer.run(config.broker.clone(), readiness.clone(), stop)
+    });
+    execute(&mut tasks, &config, hand, &stored_bytes, stop);
+    let subscriptions = Subscriptions(worker.clone());
+    let name = format!("{} (signals)", worker.name);
+    let part = readiness.component("signals");
+    tasks.spawn("signals", |stop| {
+        supervise(to_publish(), name, part, subscriptions, stop)
+    });
+
+    // Only now: the consumer publishes dead letters until it ends.
+    tasks.next_stage();
+    let name = format!("{} (publish)", worker.name);
+    let part = readiness.component("publisher");
+    tasks.spawn("publisher", |stop| {
+        supervise(to_publish(), name, part, session, stop)
+    });
+    // What an exchange gives is worth nothing until it is written.
+    tasks.spawn("grants", |_| Grants(worker.clone()).keep(stop.clone()));
+    tasks.spawn("stored bytes", |stop| stored_bytes.note(database(), stop));
+    let retention = config.settings.retention;
+    tasks.spawn("retention", |_| retention.keep(database(), stop.clone()));
+    let notices = Notices {
+        worker: worker.clone(),
+        mailer: config.mailer.clone(),
+        desk: config.settings.desk_url.clone(),
+        gather: config.settings.notice,
     };
-    let consumer = Consumer {
-        recorder,
+    tasks.spawn("notices", |_| notices.keep(stop.clone()));
+    let mover = Mover::new(database());
+    tasks.spawn("memory", |_| mover.keep(worker.id, stop.clone()));
+    tasks.spawn("waiting", |stop| {
+        waiting::watch(database(), worker.id, in_hand, stop)
+    });
+    let present = presence::tell(
+        database(),
+        Program::Worker,
+        worker.name.clone(),
+        worker.keys.recipient(),
+        config.told,
+        readiness.clone(),
+        stop.clone(),
+    );
+    tasks.spawn("presence", |_| present);
+    tasks
+}
+
+fn consumer(
+    config: &Config,
+    hand: &Hand,
+    in_hand: &InHand,
+    stored_bytes: &StoredBytes,
+    publisher: Publisher,
+) -> Consumer {
+    let settings = &config.settings;
+    Consumer {
+        recorder: Recorder {
+            database: config.worker.database.clone(),
+            stored_bytes: stored_bytes.clone(),
+            max_daily_bytes: settings.workspace_daily_megabytes << 20,
+            hand: hand.clone(),
+        },
         publisher,
         in_hand: in_hand.clone(),
         prefetch: settings.prefetch,
         max_batch: usize::from(settings.batch_size),
-        name: name.clone(),
-    };
-    tasks.spawn("consumer", |stop| {
-        consumer.run(config.broker, readiness.clone(), stop)
-    });
+        name: config.worker.name.clone(),
+    }
+}
 
-    // Whatever becomes of the broker: a request in flight is awaited, and its answer written. What
-    // writes for the runs outlasts them; both outlast the taking of further ones.
+/// Executes runs. Whatever becomes of the broker: a request in flight is awaited, and its answer
+/// written. What writes for the runs outlasts them; both outlast the taking of further ones.
+fn execute(
+    tasks: &mut Tasks,
+    config: &Config,
+    hand: Hand,
+    stored_bytes: &StoredBytes,
+    stop: &CancellationToken,
+) {
+    let Config {
+        worker, settings, ..
+    } = config;
     let runs = TaskTracker::new();
     let writing = TaskTracker::new();
+    let executor = Executor::new(
+        worker.clone(),
+        settings.timeouts,
+        stop.clone(),
+        stored_bytes.clone(),
+        &writing,
+    );
     let turns = Turns {
-        database: database.clone(),
-        executor: Arc::new(Executor::new(
-            database.clone(),
-            config.keys.clone(),
-            config.egress.clone(),
-            settings.timeouts,
-            stop.clone(),
-            stored_bytes.clone(),
-            &writing,
-        )),
-        worker,
-        name: name.clone(),
+        worker: worker.clone(),
+        executor: Arc::new(executor),
         limits: Limits {
             workspace: usize::from(settings.runs_per_workspace),
             account: usize::from(settings.requests_per_account),
@@ -103,67 +161,5 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
     tasks.spawn("turns", |stop| turns.run(stop));
     tasks.wait("runs", &runs);
     tasks.wait("answers", &writing);
-    tasks.then("last turn", Turns::forget(database.clone(), worker));
-
-    let subscriptions = Subscriptions {
-        database: database.clone(),
-        worker,
-        name: name.clone(),
-    };
-    let target = to_publish.clone();
-    let part = readiness.component("signals");
-    tasks.spawn("signals", |stop| {
-        supervise(
-            target,
-            format!("{name} (signals)"),
-            part,
-            subscriptions,
-            stop,
-        )
-    });
-
-    // Only now: the consumer publishes dead letters until it ends.
-    tasks.next_stage();
-    let part = readiness.component("publisher");
-    tasks.spawn("publisher", |stop| {
-        supervise(to_publish, format!("{name} (publish)"), part, session, stop)
-    });
-    let grants = Grants {
-        database: database.clone(),
-        keys: config.keys.clone(),
-        egress: config.egress.clone(),
-    };
-    // What an exchange gives is worth nothing until it is written.
-    tasks.spawn("grants", |_| grants.keep(stop.clone()));
-    tasks.spawn("stored bytes", |stop| {
-        stored_bytes.note(database.clone(), stop)
-    });
-    let retention = settings.retention.keep(database.clone(), stop.clone());
-    tasks.spawn("retention", |_| retention);
-    let recipient = config.keys.recipient();
-    let notices = Notices {
-        database: database.clone(),
-        keys: config.keys,
-        egress: config.egress,
-        mailer: config.mailer,
-        desk: settings.desk_url,
-        gather: settings.notice,
-    };
-    tasks.spawn("notices", |_| notices.keep(stop.clone()));
-    let mover = Mover::new(database.clone());
-    tasks.spawn("memory", |_| mover.keep(worker, stop.clone()));
-    tasks.spawn("waiting", |stop| {
-        waiting::watch(database.clone(), worker, in_hand, stop)
-    });
-    let present = presence::tell(
-        database,
-        Program::Worker,
-        name,
-        recipient,
-        config.told,
-        readiness.clone(),
-        stop.clone(),
-    );
-    tasks.spawn("presence", |_| present);
-    tasks
+    tasks.then("last turn", Turns::forget(worker.clone()));
 }

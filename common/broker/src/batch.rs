@@ -147,6 +147,12 @@ impl ReceivedEntry {
         }
     }
 
+    /// The id of the message that carried it.
+    #[must_use]
+    pub fn message_id(&self) -> Option<&str> {
+        self.properties.message_id().as_ref().map(|id| id.as_str())
+    }
+
     /// This entry as a message of its own.
     #[must_use]
     pub fn alone(&self) -> Alone {
@@ -190,12 +196,17 @@ pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
 }
 
 /// Decodes an entry that was kept by itself, as [`ReceivedEntry::alone`] gives it: one entry,
-/// unless it is malformed.
+/// unless it is malformed. Without a kind it is none of Letterbox's.
 #[must_use]
-pub fn decode_alone(kind: MessageType, message_id: String, body: Bytes) -> Vec<ReceivedEntry> {
+pub fn decode_alone(
+    kind: Option<MessageType>,
+    message_id: String,
+    body: Bytes,
+) -> Vec<ReceivedEntry> {
     let mut headers = FieldTable::default();
     headers.insert(COUNT_HEADER.into(), AMQPValue::LongUInt(1));
-    let alone = properties(kind.as_str(), message_id, "").with_headers(headers);
+    let kind = kind.map_or("unknown", MessageType::as_str);
+    let alone = properties(kind, message_id, "").with_headers(headers);
     decode(&alone, body)
 }
 

@@ -21,7 +21,9 @@ pub fn divide<T, P: PartialEq>(
     let is = |code: &SqlState| error.code.as_ref() == Some(code);
     let is_locked = is(&SqlState::LOCK_NOT_AVAILABLE);
     let is_late = is(&SqlState::QUERY_CANCELED);
-    let is_refused = error.fault == Fault::Permanent || is(&SqlState::CARDINALITY_VIOLATION);
+    let is_refused = error.fault == Fault::Permanent
+        || is(&SqlState::CARDINALITY_VIOLATION)
+        || is(&SqlState::NO_DATA);
     let is_of_many = batch.windows(2).any(|two| party(&two[0]) != party(&two[1]));
     if (is_locked || is_late) && is_of_many {
         return Ok(by_party(batch, party));
@@ -77,7 +79,9 @@ mod tests {
     fn the_others_are_done_in_their_order() {
         let refused = DatabaseError::no_row("test");
         let others: Vec<_> = (0..100).filter(|one| *one != AT_FAULT).collect();
-        assert_eq!(tried(&refused), (13, others, vec![AT_FAULT]));
+        assert_eq!(tried(&refused), (13, others.clone(), vec![AT_FAULT]));
+        let gone = DatabaseError::gone("test");
+        assert_eq!(tried(&gone), (13, others, vec![AT_FAULT]));
     }
 
     #[test]

@@ -78,6 +78,16 @@ impl DatabaseError {
         Self::without_code(Fault::Transient, &format!("{name} was rolled back"))
     }
 
+    /// Something that the work of a transaction needs is gone, so it rolled back: without the item
+    /// that needed it, the others can go on.
+    #[must_use]
+    pub fn gone(name: &str) -> Self {
+        Self {
+            code: Some(SqlState::NO_DATA),
+            ..Self::rolled_back(name)
+        }
+    }
+
     /// The session can't write: told as if a write of it had been refused.
     pub(crate) fn read_only(message: &str) -> Self {
         Self {

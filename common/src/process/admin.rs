@@ -6,7 +6,10 @@ use std::{convert::Infallible, error::Error, time::Duration};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
-    Method, Request, Response, StatusCode, body::Incoming, header, server::conn::http1,
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{CONTENT_TYPE, HeaderValue},
+    server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -111,55 +114,40 @@ fn respond(
     readiness: &Readiness,
     metrics: &PrometheusHandle,
 ) -> Response<Full<Bytes>> {
-    let known = matches!(request.uri().path(), "/livez" | "/readyz" | "/metrics");
-    if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "text/plain",
-            "GET only\n".into(),
-        );
-    }
-    match request.uri().path() {
-        "/livez" => text(StatusCode::OK, "text/plain", "alive\n".into()),
-        "/readyz" => ready(readiness),
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, content_type, body) = match request.uri().path() {
+        "/livez" | "/readyz" | "/metrics" if !is_read => {
+            let only = "GET only\n".to_owned();
+            (StatusCode::METHOD_NOT_ALLOWED, "text/plain", only)
+        }
+        "/livez" => (StatusCode::OK, "text/plain", "alive\n".to_owned()),
+        "/readyz" => {
+            let waiting = readiness.waiting();
+            let body = serde_json::json!({
+                "ready": waiting.is_empty(),
+                "waiting": waiting,
+                "degraded": readiness.degraded(),
+            });
+            let status = match waiting.is_empty() {
+                true => StatusCode::OK,
+                false => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, "application/json", body.to_string())
+        }
         "/metrics" => {
             Collector::default().collect();
             READY.set(f64::from(u8::from(readiness.waiting().is_empty())));
-            text(
-                StatusCode::OK,
-                "text/plain; version=0.0.4",
-                metrics.render(),
-            )
+            let text = "text/plain; version=0.0.4";
+            (StatusCode::OK, text, metrics.render())
         }
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "text/plain",
-            "/livez, /readyz or /metrics\n".into(),
-        ),
-    }
-}
-
-fn ready(readiness: &Readiness) -> Response<Full<Bytes>> {
-    let waiting = readiness.waiting();
-    let status = if waiting.is_empty() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+        _ => {
+            let known = "/livez, /readyz or /metrics\n".to_owned();
+            (StatusCode::NOT_FOUND, "text/plain", known)
+        }
     };
-    let body = serde_json::json!({
-        "ready": waiting.is_empty(),
-        "waiting": waiting,
-        "degraded": readiness.degraded(),
-    });
-    text(status, "application/json", body.to_string())
-}
-
-fn text(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static(content_type),
-    );
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }

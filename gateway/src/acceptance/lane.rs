@@ -66,12 +66,14 @@ impl<I: IntakeItem> BatchWork for Lane<I> {
         let mut closed = Vec::new();
         for group in groups {
             let key = I::Entry::QUEUES.routing_key(group.queue);
-            if self.parts.outlet.may_take(&key) {
+            let spill = &self.parts.spill;
+            let is_open = self.parts.outlet.may_take(&key) || spill.has_room();
+            if is_open && !spill.is_shared() {
                 open.push(group);
                 continue;
             }
-            let (spilled, refused) = group.split(|item| self.may_spill(item));
-            open.extend(spilled);
+            let (kept, refused) = group.split(|item| is_open && spill.has_share(item.workspace()));
+            open.extend(kept);
             closed.extend(refused);
         }
         // Together: a queue that takes nothing must not delay the messages for the others.
@@ -89,11 +91,6 @@ impl<I: IntakeItem> Lane<I> {
             parts,
             kind: PhantomData,
         }
-    }
-
-    /// Whether an item could be spilled, as far as this gateway knows.
-    fn may_spill(&self, item: &I) -> bool {
-        self.parts.spill.has_room_for(item.workspace())
     }
 
     /// Claims, publishes and answers. A batch whose claim fails is divided, so that a row that

@@ -1,7 +1,8 @@
 //! The spill: what can't be published waits in the database, each entry as a message of its own, so
 //! that senders do not notice, and workers store it from there. It is bounded, and no workspace has
 //! more than a quarter of it; the size is measured once a second, and what this gateway has added
-//! since is counted on top.
+//! since is counted on top. Workers, too, put there what they can't store: that is bounded because
+//! nothing more is accepted for a workspace that has its share.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -98,20 +99,29 @@ impl Spill {
         true
     }
 
-    /// Whether there is room for one more message with entries of a workspace, as far as this
-    /// gateway knows.
-    pub(crate) fn has_room_for(&self, workspace: WorkspaceId) -> bool {
-        let sizes = self.sizes.lock();
-        let limits = &self.limits;
-        let has_room = sizes.all.messages < limits.messages && sizes.all.bytes < limits.bytes;
+    /// Whether there is room for one more message, as far as this gateway knows.
+    pub(crate) fn has_room(&self) -> bool {
+        let all = self.sizes.lock().all;
+        let has_room = all.messages < self.limits.messages && all.bytes < self.limits.bytes;
         if !has_room {
             self.component.not_ready(FULL);
         }
-        // At least one message, however small the spill.
-        let share = sizes.of.get(&workspace).copied().unwrap_or_default();
         has_room
-            && share.messages < limits.messages.div_ceil(SHARE)
-            && share.bytes < limits.bytes.div_ceil(SHARE)
+    }
+
+    /// Whether some workspace may have its share of the spill.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.sizes.lock().of.is_empty()
+    }
+
+    /// Whether a workspace has less than its share of the spill, as far as this gateway knows.
+    pub(crate) fn has_share(&self, workspace: WorkspaceId) -> bool {
+        let of = self.sizes.lock().of.get(&workspace).copied();
+        // At least one message, however small the spill.
+        of.is_none_or(|share| {
+            share.messages < self.limits.messages.div_ceil(SHARE)
+                && share.bytes < self.limits.bytes.div_ceil(SHARE)
+        })
     }
 
     /// Measures the spill once a second, until `stop`.
@@ -133,12 +143,14 @@ impl Spill {
         };
         let Measured {
             size: all,
+            all_messages,
+            all_bytes,
             oldest_seconds,
         } = store::measure_spill(&self.database).await?;
-        // Nobody can have a share of what is less than that.
+        // Nobody can have a share of what is less than that, nor of no spill.
         let limits = &self.limits;
-        let is_much =
-            all.messages > limits.messages / SHARE / 2 || all.bytes > limits.bytes / SHARE / 2;
+        let is_much = limits.messages > 0
+            && (all_messages > limits.messages / SHARE / 2 || all_bytes > limits.bytes / SHARE / 2);
         let shares = match is_much {
             true => store::measure_spill_shares(&self.database).await?,
             false => Vec::new(),
@@ -148,8 +160,8 @@ impl Spill {
             .map(|of| (of.workspace_id, of.share))
             .collect();
         self.note(before, all, of);
-        metrics::SPILL_MESSAGES.set(all.messages as f64);
-        metrics::SPILL_BYTES.set(all.bytes as f64);
+        metrics::SPILL_MESSAGES.set(all_messages as f64);
+        metrics::SPILL_BYTES.set(all_bytes as f64);
         metrics::OLDEST_SPILLED.set(oldest_seconds);
         let has_room = self.limits.messages > 0
             && all.messages * 10 <= self.limits.messages * 9

@@ -24,15 +24,16 @@ SELECT spill_batches($1::bigint[], $2::text[], $3::text[], $4::uuid[], $5::bytea
 
     /// The size and age of the spill, over all gateways.
     pub(super) fn measure_spill() -> Measured = "
-SELECT count(batch_id) AS messages,
-       coalesce(sum(length) FILTER (WHERE batch_id IS NOT NULL), 0)::bigint AS bytes,
+SELECT count(*) FILTER (WHERE NOT is_aside) AS messages,
+       coalesce(sum(length) FILTER (WHERE NOT is_aside), 0)::bigint AS bytes,
+       count(*) AS all_messages, coalesce(sum(length), 0)::bigint AS all_bytes,
        coalesce(extract(epoch FROM now() - min(spilled_at)), 0)::float8 AS oldest_seconds
 FROM spilled_messages";
 
-    /// How much of the spill each workspace has.
+    /// How much of the spill each workspace has, with what workers have put there.
     pub(super) fn measure_spill_shares() -> Vec<WorkspaceShare> = "
 SELECT workspace_id, count(*) AS messages, sum(length)::bigint AS bytes
-FROM spilled_messages WHERE batch_id IS NOT NULL
+FROM spilled_messages
 GROUP BY workspace_id ORDER BY bytes DESC LIMIT 1000";
 }
 
@@ -81,8 +82,14 @@ pub(crate) struct SpillSize {
 /// The spill as it was measured.
 #[derive(FromRow)]
 pub(super) struct Measured {
+    /// What gateways have put there.
     #[row(flatten)]
     pub(super) size: SpillSize,
+    /// With what workers have put there.
+    #[row(with = i64::unsigned_abs)]
+    pub(super) all_messages: u64,
+    #[row(with = i64::unsigned_abs)]
+    pub(super) all_bytes: u64,
     /// The age of the oldest message.
     pub(super) oldest_seconds: f64,
 }

@@ -15,8 +15,9 @@ statements! {
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS sealed,
        coalesce(w.version, 0) AS version,
-       coalesce(w.scheme, 'letterbox') AS scheme, w.scheme_rules AS rules, w.allow_from,
-       coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by_id, false) AS same_by_id,
+       coalesce(w.scheme, 'letterbox') AS scheme, w.rules, w.allow_from,
+       coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by = 'id', false)
+           AS same_by_id,
        coalesce(w.memory_id, wanted.webhook_id) AS memory,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)

@@ -225,8 +225,9 @@ async fn live_token(operator: &Operator) -> TokenHash {
     let (workspace, owner) = super::workspace(operator).await;
     let workflow = operator.create_workflow(workspace, owner, "Contact", DEFINITION);
     let workflow = workflow.await.unwrap().workflow_id;
-    let deployed = operator.deploy_with_link(workflow, None, Default::default());
-    TokenHash::of_text(deployed.await.unwrap().1.token.expose())
+    let deploying = operator.deploy_with(workflow, None, Some(Default::default()));
+    let (_, link) = deploying.await.unwrap();
+    TokenHash::of_text(link.unwrap().token.expose())
 }
 
 impl super::Real for Real {

@@ -258,6 +258,7 @@ impl Worker {
             action: key(by.begun, by.answered),
             account: run.account,
             decided: run.decided(by),
+            timeout: Duration::from_secs(20),
             was_asked: by.was_asked,
         };
         begin::begin(&self.0, &[&beginning], LEASE).await.unwrap()[0]

@@ -3,46 +3,57 @@
 
 use std::collections::BTreeSet;
 
-use http::HeaderValue;
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, RunId, UserId, WorkflowId, WorkspaceId},
     public_address::is_private_host,
-    sealing::{Place, Seal, Secret},
+    sealing::{GrantRow, Place, Seal},
     states::AccountWait,
 };
-use letterbox_database::{DatabaseError, FromRow, statements};
-use letterbox_workflow::{
-    account::{check_base_url, check_header},
-    preview::sending_actions,
-};
+use letterbox_database::{FromRow, statements};
+use letterbox_workflow::preview::sending_actions;
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain};
+use crate::{
+    AccountSecret, AccountSettings, Operator, OperatorError, Reason, asking::Sought, error::Explain,
+};
 
 /// The columns of an [`AccountRow`].
 macro_rules! account_columns {
     () => {
         "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
-         disconnected_at, is_refused, waits_for"
+         disconnected_at, is_refused, waits_for, (SELECT g.error FROM grants g \
+         WHERE g.workspace_id = connected_accounts.workspace_id \
+         AND g.account_id = connected_accounts.account_id) AS error"
     };
 }
 
-pub(crate) use account_columns;
-
 statements! {
-    /// Connects an account of a member.
+    /// Connects an account of a member: one with a credential, or one that waits for its token or
+    /// for its owner.
     desk fn connect_account(
         workspace: WorkspaceId, account: AccountId, user: UserId, name: &str, base_url: &str,
-        header: &str, credential_sealed: &[u8],
+        header: &str, credential_sealed: Option<&[u8]>, token_url: Option<&str>,
+        authorize_url: Option<&str>, client_id: Option<&str>, scope: Option<&str>,
+        client_secret_sealed: Option<&[u8]>,
     ) -> Option<AccountRow> = concat!("
-INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
-                                credential_sealed)
-SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7
-FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
-RETURNING ", account_columns!());
+WITH account AS (
+    INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
+        credential_sealed, waits_for)
+    SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7,
+        CASE WHEN $9::text IS NOT NULL THEN 'owner' WHEN $8::text IS NOT NULL THEN 'token' END
+    FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
+    RETURNING ", account_columns!(), "
+), granted AS (
+    INSERT INTO grants (workspace_id, account_id, user_id, token_url, authorize_url, client_id,
+        scope, client_secret_sealed, renew_at)
+    SELECT workspace_id, account_id, user_id, $8, $9, $10, $11, $12,
+        CASE WHEN $9::text IS NULL THEN now() END
+    FROM account WHERE $8::text IS NOT NULL
+)
+SELECT * FROM account");
 
     /// The accounts of a workspace, oldest first.
     desk fn accounts(workspace: WorkspaceId) -> Vec<AccountRow> = concat!("
@@ -94,55 +105,6 @@ WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
 RETURNING ", account_columns!());
 }
 
-/// An account to connect.
-#[derive(Debug, Clone)]
-pub struct NewAccount {
-    /// The workspace whose workflows may use it.
-    pub workspace: WorkspaceId,
-    /// The user whose workflows may use it.
-    pub user: UserId,
-    /// The name by which actions refer to it.
-    pub name: String,
-    /// The URL that every request begins with.
-    pub base_url: Url,
-    /// The header that carries the credential.
-    pub header: String,
-    /// Value of that header.
-    pub credential: Secret,
-}
-
-/// Checks the name of an account, and where its requests go.
-pub(crate) fn check_account(name: &str, base: &Url) -> Result<(), OperatorError> {
-    check_name(name)?;
-    if name.contains(char::is_control) || name.chars().count() > 100 {
-        return Err(Reason::InvalidAccountName.into());
-    }
-    Ok(check_base_url(base).map_err(Reason::from)?)
-}
-
-impl NewAccount {
-    fn check(&self) -> Result<(), OperatorError> {
-        check_account(&self.name, &self.base_url)?;
-        check_header(&self.header).map_err(Reason::from)?;
-        check_credential(&self.credential)
-    }
-}
-
-/// The credential for a token that is sent as `Authorization: Bearer …`.
-#[must_use]
-pub fn bearer(token: &[u8]) -> Secret {
-    Secret::new([b"Bearer ".as_slice(), token].concat())
-}
-
-fn check_credential(credential: &Secret) -> Result<(), OperatorError> {
-    let credential = credential.expose();
-    let empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
-    if empty || HeaderValue::from_bytes(credential).is_err() {
-        return Err(Reason::InvalidCredential.into());
-    }
-    Ok(())
-}
-
 /// An account, without its credential.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct AccountRow {
@@ -166,6 +128,8 @@ pub struct AccountRow {
     pub is_refused: bool,
     /// What the account waits for, and with it every run that calls it; `None` if it can be called.
     pub waits_for: Option<AccountWait>,
+    /// Why it got no new token, in the words of its server; `None` if it got one, or needs none.
+    pub error: Option<String>,
 }
 
 /// An account's last answer.
@@ -216,63 +180,90 @@ impl AccountRow {
     }
 }
 
-/// The account that a statement has connected, which finds its user among the members.
-pub(crate) fn connected_by(
-    connected: Result<Option<AccountRow>, DatabaseError>,
-) -> Result<AccountRow, OperatorError> {
-    connected
-        .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
-        .ok_or(Reason::NotAMember.into())
-}
-
 impl Operator {
-    /// Connects an account of a user.
+    /// Connects an account of a user. One that gets its tokens by OAuth 2.0 waits: with client
+    /// credentials for a worker, which gets the first one now, otherwise for its owner.
     ///
     /// # Errors
-    /// When name, address, header or credential are invalid, the user is not a member, or has an
-    /// account of this name already.
+    /// When a setting or the secret is invalid, the user is not a member, or has an account of this
+    /// name already.
     pub async fn connect_account(
         &self,
         keys: &dyn Seal,
-        account: &NewAccount,
+        workspace: WorkspaceId,
+        user: UserId,
+        settings: &AccountSettings,
+        secret: &AccountSecret,
     ) -> Result<AccountRow, OperatorError> {
-        account.check()?;
-        let id = AccountId::generate();
-        let place = Place::AccountCredential {
-            workspace: account.workspace,
-            account: id,
-            user: account.user,
-            header: &account.header,
-            base_url: account.base_url.as_str(),
+        settings.check(secret)?;
+        let account = AccountId::generate();
+        let token_url = settings.token_url.as_ref().map(Url::as_str);
+        let (credential, client_secret) = match secret {
+            AccountSecret::Credential(credential) => {
+                let place = Place::AccountCredential {
+                    workspace,
+                    account,
+                    user,
+                    header: settings.header(),
+                    base_url: settings.base_url.as_str(),
+                };
+                (Some(keys.seal(place, credential.expose())?), None)
+            }
+            AccountSecret::Client(secret) => {
+                let place = Place::ClientSecret(GrantRow {
+                    workspace,
+                    account,
+                    user,
+                    token_url: token_url.unwrap_or_default(),
+                    client_id: settings.client_id(),
+                });
+                let secret = secret.as_ref();
+                let sealed = secret.map(|secret| keys.seal(place, secret.expose()));
+                (None, sealed.transpose()?)
+            }
         };
-        let sealed = keys.seal(place, account.credential.expose())?;
         let connected = connect_account(
             &self.database,
-            account.workspace,
-            id,
-            account.user,
-            &account.name,
-            account.base_url.as_str(),
-            &account.header,
-            &sealed,
+            workspace,
+            account,
+            user,
+            &settings.name,
+            settings.base_url.as_str(),
+            settings.header(),
+            credential.as_deref(),
+            token_url,
+            settings.authorize_url.as_ref().map(Url::as_str),
+            settings.client_id.as_deref(),
+            settings.scope.as_deref(),
+            client_secret.as_deref(),
         );
-        connected_by(connected.await)
+        let connected = connected.await;
+        connected
+            .explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateAccount)?
+            .ok_or(Reason::NotAMember.into())
     }
 
-    /// Gives a connected account another credential, for the same header: a token, if it is sent as
-    /// `Authorization: Bearer …`, else the value. What is rendered, approved or waits for a retry
-    /// goes on with it.
+    /// Gives a connected account another secret of the kind that it has: a credential, for the same
+    /// header, with which all goes on that is rendered, approved or waits for a retry; or a client
+    /// secret, for whose first token its runs wait.
     ///
     /// # Errors
-    /// When there is no such account, it is not connected or gets its tokens by a grant, or the
-    /// credential is invalid or of the other kind.
+    /// When there is no such account, it is not connected, or the secret is invalid or of the other
+    /// kind.
     pub async fn rotate_account(
         &self,
         keys: &dyn Seal,
         account: AccountId,
-        credential: &Secret,
+        secret: &AccountSecret,
     ) -> Result<AccountRow, OperatorError> {
-        check_credential(credential)?;
+        secret.check()?;
+        let credential = match secret {
+            AccountSecret::Credential(credential) => credential,
+            AccountSecret::Client(Some(secret)) => {
+                return self.rotate_client_secret(keys, account, secret).await;
+            }
+            AccountSecret::Client(None) => return Err(Reason::InvalidCredential.into()),
+        };
         let found = self.connected_account(account).await?;
         let place = Place::AccountCredential {
             workspace: found.workspace_id,
@@ -313,6 +304,7 @@ impl Operator {
         workspace: WorkspaceId,
     ) -> Result<Vec<AccountUse>, OperatorError> {
         let deployed = self.deployed_actions(workspace).await?;
+        // A release that a newer version has written tells nothing of its accounts.
         let uses = deployed.iter().flat_map(|workflow| {
             let release = workflow.release();
             let sending = release.as_ref().map(sending_actions).unwrap_or_default();

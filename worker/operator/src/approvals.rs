@@ -286,6 +286,7 @@ impl Operator {
         if let Some(answered) = answer_approval(self, approval, by, answer).await? {
             return Ok(answered);
         }
+        // The statement has decided. Why it refused is found out for the person who reads it.
         let found = self.approval(approval).await?;
         let rule = approve_by(self, approval, by).await?.found("approval")?;
         let may_answer = found.may_answer.iter().any(|member| member.user_id == by);

@@ -1,6 +1,7 @@
 //! The audit log. The database itself writes it: triggers note every change of a table, and
-//! [`Operator::note_order`] what changes none.
+//! [`note_order`] what changes none.
 
+use clap::Args;
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
@@ -10,11 +11,11 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Operator, OperatorError};
+use crate::{Operator, OperatorError, moment};
 
 statements! {
-    /// Writes down an order that changes no table.
-    fn note_order(subject: &str, ordered: &Value) = "SELECT note_order($1, $2)";
+    /// Writes down an order that changes no table: what it is about, and its arguments.
+    pub(crate) fn note_order(subject: &str, ordered: &Value) = "SELECT note_order($1, $2)";
 
     /// The newest entries.
     fn audit(
@@ -29,16 +30,21 @@ WHERE ($1::uuid IS NULL OR workspace_id = $1) AND ($2::text IS NULL OR subject_i
 ORDER BY entry_id DESC LIMIT $5";
 }
 
-/// A filter of the audit log.
-#[derive(Debug, Clone, Default)]
+/// Which entries of the audit log. The flags of the command line are this, which names the
+/// workspace otherwise.
+#[derive(Debug, Clone, Default, Args)]
 pub struct AuditFilter {
-    /// Only entries of this workspace.
+    /// Only those about this workspace.
+    #[arg(skip)]
     pub workspace: Option<WorkspaceId>,
-    /// Only entries about the thing with this id.
+    /// Only those about the thing with this id
+    #[arg(long, value_name = "ID")]
     pub subject: Option<String>,
-    /// Only entries since this time, by the database's clock.
+    /// Only those since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Timestamp>,
-    /// Only entries before this one.
+    /// Only those before this entry
+    #[arg(long, value_name = "ENTRY_ID")]
     pub before: Option<i64>,
 }
 
@@ -80,26 +86,13 @@ impl Operator {
         filter: &AuditFilter,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, OperatorError> {
-        let workspace = filter.workspace;
-        let subject = filter.subject.as_deref();
-        audit(
-            self,
+        let AuditFilter {
             workspace,
             subject,
-            filter.since,
-            filter.before,
-            limit.into(),
-        )
-        .await
-    }
-
-    /// Writes down an order that changes no table: `subject` is what it is about, `ordered` its
-    /// arguments.
-    pub(crate) async fn note_order(
-        &self,
-        subject: &str,
-        ordered: &Value,
-    ) -> Result<(), OperatorError> {
-        note_order(self, subject, ordered).await
+            since,
+            before,
+        } = filter;
+        let subject = subject.as_deref();
+        audit(self, *workspace, subject, *since, *before, limit.into()).await
     }
 }

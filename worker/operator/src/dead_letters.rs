@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use clap::Args;
 use jiff::Timestamp;
 use letterbox_broker::{
     BrokerError, BrokerTarget, Content, DeadLetter, DeadLetters, ReceivedEntry, UNCLAIMED,
@@ -12,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{Operator, OperatorError, PROGRAM, Reason, names::MIN_DIGITS};
+use crate::{Operator, OperatorError, PROGRAM, Reason, audit::note_order, names::MIN_DIGITS};
 
 /// Letters that are looked at to tell how old the oldest is.
 const MAX_LOOKED_AT: u32 = 1_000;
@@ -22,14 +23,23 @@ const MAX_MEANT: usize = 10;
 /// within half an hour.
 const MAX_HELD: Duration = Duration::from_secs(20 * 60);
 
-/// Which dead letters an order is about.
-#[derive(Debug, Clone, Default, Serialize)]
+/// Which dead letters an order is about. The arguments of the command line are this.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+#[group(skip)]
 pub struct DeadLetterFilter {
-    /// Only the message with this id, or with an entry of this id; the first four characters of it
-    /// are enough.
+    /// Only the message with this id, or with an entry of this id; its beginning is enough
     pub id: Option<String>,
-    /// Only those whose reason contains this text.
+    /// Only those whose reason contains this text
+    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason)]
     pub reason: Option<String>,
+}
+
+/// What a reason contains: not nothing, or an order would be about all.
+pub fn part_of_a_reason(text: &str) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("must not be blank"),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 impl DeadLetterFilter {
@@ -251,7 +261,8 @@ impl Operator {
         if unclaimed {
             ordered["unclaimed"] = true.into();
         }
-        self.note_order("dead_letters", &ordered).await?;
+        // Before anything is done: what fails half-way was ordered, too.
+        note_order(self, "dead_letters", &ordered).await?;
         let judge = async |letter: &DeadLetter| {
             Ok(match (unclaimed, letter.reason.starts_with(UNCLAIMED)) {
                 (false, false) => Ok(()),
@@ -274,7 +285,7 @@ impl Operator {
         filter: &DeadLetterFilter,
     ) -> Result<Discarded, OperatorError> {
         let ordered = json!({ "discard": filter });
-        self.note_order("dead_letters", &ordered).await?;
+        note_order(self, "dead_letters", &ordered).await?;
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
         let mut discarded = 0;
         match &filter.id {
@@ -335,6 +346,7 @@ async fn redrive(
                 pace.tick().await;
             }
             redriven += u64::from(letters.replay(letter).await?);
+            // Those that stay are held, and the broker closes a channel for the oldest of them.
             if letters.held_for() > MAX_HELD {
                 letters.put_back().await?;
             }

@@ -2,7 +2,7 @@
 
 use letterbox_common::{
     ids::{FormLinkId, UserId, WebhookId, WorkflowId, WorkspaceId},
-    sealing::{KeyRing, Secret},
+    sealing::KeyRing,
     states::{MemberRole, WorkflowState},
     webhook::{WebhookAddress, generate_secret},
 };
@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use uuid::Uuid;
 
-use crate::{Closing, KeyRings, NewAccount, Operator, OperatorError, Reason, WebhookSettings};
+use crate::{
+    AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason,
+    WebhookSettings,
+};
 
 /// The account that the demo's actions call.
 const ACCOUNT: &str = "demo receiver";
@@ -118,10 +121,7 @@ impl Operator {
                 return Ok((before.webhook_id, before.webhook_secret.clone()));
             }
         }
-        let settings = WebhookSettings {
-            name: "Demo tool".to_owned(),
-            ..WebhookSettings::default()
-        };
+        let settings = WebhookSettings::of("Demo tool");
         let created = self
             .create_webhook(keys, workspace, &settings, None)
             .await?;
@@ -148,15 +148,10 @@ impl Operator {
             self.disconnect_account(account.account_id).await?;
         }
         let token = generate_secret()?;
-        let account = NewAccount {
-            workspace,
-            user,
-            name: ACCOUNT.to_owned(),
-            base_url: receiver.clone(),
-            header: "authorization".to_owned(),
-            credential: Secret::new([b"Bearer ", token.expose()].concat()),
-        };
-        self.connect_account(keys, &account).await.map(drop)
+        let account = AccountSettings::of(ACCOUNT, receiver.clone());
+        let secret = AccountSecret::bearer(token.expose());
+        let connecting = self.connect_account(keys, workspace, user, &account, &secret);
+        connecting.await.map(drop)
     }
 
     async fn ensure_demo_workflow(

@@ -28,10 +28,10 @@ statements! {
 SELECT lock_owner($1, $2)";
 
     /// Locks a workflow against other moves. Gives the definition that it would deploy.
-    desk fn lock_draft(
+    desk fn lock_definition(
         workspace: WorkspaceId, workflow: WorkflowId,
     ) -> Option<(Option<String>,)> = "
-SELECT f.draft FROM workflows f
+SELECT f.definition FROM workflows f
 WHERE f.workspace_id = $1 AND f.workflow_id = $2 AND f.state <> 'deleted' FOR NO KEY UPDATE";
 
     /// Adds the next release of a workflow.
@@ -51,9 +51,9 @@ GROUP BY f.workspace_id, f.workflow_id";
 
     /// Deploys a release.
     desk fn deploy_release(
-        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId, draft: &str,
+        workspace: WorkspaceId, workflow: WorkflowId, release: ReleaseId, definition: &str,
     ) -> WorkflowRow = concat!("
-UPDATE workflows f SET state = 'deployed', live_release_id = $3, draft = $4
+UPDATE workflows f SET state = 'deployed', live_release_id = $3, definition = $4
 WHERE f.workspace_id = $1 AND f.workflow_id = $2
 RETURNING ", workflow_columns!());
 
@@ -83,32 +83,21 @@ impl Operator {
         workflow: WorkflowId,
         definition: Option<&str>,
     ) -> Result<DeployedWorkflow, OperatorError> {
-        let deploying = self.deploy_all(workflow, definition, None);
+        let deploying = self.deploy_with(workflow, definition, None);
         deploying.await.map(|(deployed, _)| deployed)
     }
 
-    /// As [`Self::deploy`], with a form link, in one step.
+    /// As [`Self::deploy`], with a form link that closes so, if one is wanted, in one step.
     ///
     /// # Errors
     /// Also when the owner may not run the workflow, or the link would be closed already: then
     /// nothing is deployed.
-    pub async fn deploy_with_link(
-        &self,
-        workflow: WorkflowId,
-        definition: Option<&str>,
-        closing: Closing,
-    ) -> Result<(DeployedWorkflow, NewFormLink), OperatorError> {
-        let deploying = self.deploy_all(workflow, definition, Some(closing));
-        let (deployed, link) = deploying.await?;
-        Ok((deployed, link.ok_or(Reason::NotFound("workflow"))?))
-    }
-
-    async fn deploy_all(
+    pub async fn deploy_with(
         &self,
         workflow: WorkflowId,
         definition: Option<&str>,
         closing: Option<Closing>,
-    ) -> Result<Deployed, OperatorError> {
+    ) -> Result<(DeployedWorkflow, Option<NewFormLink>), OperatorError> {
         let workspace = self.home(workflow).await?;
         let planned = closing.map(|closing| PlannedLink::new(workspace, workflow, closing));
         let work = Deploy {
@@ -154,10 +143,10 @@ impl Work for Deploy<'_> {
         if self.planned.is_some() {
             lock_owner(transaction, workspace, workflow).await?;
         }
-        let Some((draft,)) = lock_draft(transaction, workspace, workflow).await? else {
+        let Some((stored,)) = lock_definition(transaction, workspace, workflow).await? else {
             return Ok(None);
         };
-        let Some(text) = self.definition.map(str::to_owned).or(draft) else {
+        let Some(text) = self.definition.map(str::to_owned).or(stored) else {
             return Ok(Some(Err(Reason::NoDefinition)));
         };
         let definition = match check(&text) {

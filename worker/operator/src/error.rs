@@ -319,6 +319,16 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// Nothing of this kind has this name.
+    pub(crate) fn not_named(noun: &'static str, text: &str) -> Self {
+        Self::NotNamed {
+            noun,
+            text: text.to_owned(),
+        }
+    }
+}
+
 fn listed(problems: &[Problem]) -> String {
     let problems = problems.iter();
     problems.map(|problem| format!("\n  {problem}")).collect()

@@ -6,6 +6,7 @@
 //! under the operator's role. Things are named by their id alone: where a key begins with a
 //! workspace, the statement finds it through the workspaces.
 
+mod account_settings;
 mod accounts;
 mod addresses;
 mod approvals;
@@ -22,6 +23,7 @@ mod grants;
 mod health;
 mod lost_claims;
 mod members;
+mod moment;
 mod names;
 mod notices;
 mod plans;
@@ -49,27 +51,31 @@ use letterbox_database::{
     health::{OldSchema, schema_version},
     migrations, role_exists,
 };
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
 pub use self::{
-    accounts::{AccountRow, AccountUse, LastAnswer, NewAccount, bearer},
+    account_settings::{AccountSecret, AccountSettings},
+    accounts::{AccountRow, AccountUse, LastAnswer},
     addresses::Addresses,
     approvals::{ApprovalDetail, ApprovalRow, SteeringAction, WaitingApproval},
     audit::{AuditEntry, AuditFilter},
-    dead_letters::{DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven},
+    dead_letters::{
+        DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven, part_of_a_reason,
+    },
     demo::Demo,
     deploys::DeployedWorkflow,
     documents::{Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, Set, Step, Verb},
     error::{OperatorError, Reason},
     form_links::{Closing, LiveLink, Losing, NewFormLink},
-    grants::{GrantStatus, NewGrant},
+    grants::GrantStatus,
     health::{
         BacklogKind, Behind, Finding, Held, Part, Retrying, Status, Unconnected, Verdict,
         examine_broker,
     },
-    members::Member,
+    members::{Member, MemberSettings},
+    moment::{moment, span},
     names::{Named, NamedId, Noun},
     notices::Notices,
     plans::{Changes, DeployPlan, ReleaseChanges, ReleaseRow},
@@ -80,13 +86,13 @@ pub use self::{
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     submission::Submission,
-    subscriptions::{NewSubscription, SubscriptionRow},
+    subscriptions::{NewSubscription, SubscriptionRow, SubscriptionSettings},
     users::{Subject, User, UserDetail},
     webhook_settings::{SameBy, SecretFrom, Secrets, WebhookSettings, rules_in, rules_of},
     webhooks::{NewWebhook, RefusalRow, WebhookRow},
     workflows::{Move, WorkflowDetail, WorkflowRow},
-    workspace_settings::{WorkspaceSettings, on_or_off, or_unlimited},
-    workspaces::{Allowance, Usage, WebhookUsage, Workspace},
+    workspace_settings::{WorkspaceSettings, or_unlimited},
+    workspaces::{Usage, WebhookUsage, Workspace},
 };
 pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem};
 
@@ -115,6 +121,7 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         signals::STATEMENTS,
         subscriptions::STATEMENTS,
         users::STATEMENTS,
+        webhook_settings::STATEMENTS,
         webhooks::STATEMENTS,
         workflows::STATEMENTS,
         workspace_settings::STATEMENTS,
@@ -270,8 +277,21 @@ fn check_name(name: &str) -> Result<(), OperatorError> {
 }
 
 /// Tells a member that is `null` from one that is missing.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(value).map(Some)
+mod given {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer, T: Serialize>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+        value: D,
+    ) -> Result<Option<T>, D::Error> {
+        T::deserialize(value).map(Some)
+    }
 }
 
 /// Text that was stored; what is not UTF-8 is replaced.

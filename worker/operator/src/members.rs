@@ -1,15 +1,19 @@
 //! Members: who belongs to a workspace, and with which role.
 
+use clap::Args;
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
 use letterbox_database::{FromRow, statements};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, error::Explain, users::check_user};
+use crate::{
+    Operator, OperatorError, Reason, error::Explain, users::check_user,
+    workspace_settings::on_or_off,
+};
 
 /// The columns of a [`Member`]: of a membership `m` and its user `u`.
 macro_rules! member_columns {
@@ -67,6 +71,27 @@ SELECT ", member_columns!(), "
 FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email");
 }
 
+/// The settings of a member. A document is this, and the flags of the command line, which names the
+/// user otherwise: what is `None` is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberSettings {
+    /// The user's e-mail address.
+    #[arg(skip)]
+    pub email: String,
+    /// The user's name, if they are no user yet; by default the address.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A viewer may not run workflows
+    #[arg(long, value_name = "owner|editor|runner|viewer")]
+    pub role: MemberRole,
+    /// A deactivated member has no rights [default: off]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_deactivated: Option<bool>,
+}
+
 /// A user in a workspace.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Member {
@@ -117,6 +142,7 @@ impl Operator {
         role: MemberRole,
     ) -> Result<Member, OperatorError> {
         check_user(email, name)?;
+        // Used only if nobody has this address: a known user keeps id and name.
         let fresh = UserId::generate();
         let introduced = introduce(&self.database, workspace, fresh, email, name).await;
         let (user,) = introduced.explain(&SqlState::PROGRAM_LIMIT_EXCEEDED, Reason::ManyMembers)?;

@@ -188,15 +188,7 @@ impl Operator {
         self.resolve(None, named).await
     }
 
-    /// As [`Self::id`], of what need not be named.
-    pub async fn id_of<I: NamedId>(
-        &self,
-        named: Option<&Named<I>>,
-    ) -> Result<Option<I>, OperatorError> {
-        self.id_in(None, named).await
-    }
-
-    /// As [`Self::id_of`], of something in this workspace, if one is given.
+    /// As [`Self::id`], of what need not be named, in this workspace, if one is given.
     pub async fn id_in<I: NamedId>(
         &self,
         workspace: Option<WorkspaceId>,
@@ -228,7 +220,7 @@ impl Operator {
             let found = self.named(I::NOUN, "", EVERY_ID, ending, workspace, most);
             matches = found.await?;
         }
-        Ok(only_one(&matches, I::NOUN, text)?)
+        Ok(only_one(matches, I::NOUN.as_str(), text, Match::told)?.id)
     }
 
     /// The id of the only thing in a workspace that has this very name.
@@ -239,7 +231,7 @@ impl Operator {
     ) -> Result<I, OperatorError> {
         let most = MOST_SHOWN as i64 + 1;
         let found = self.named(I::NOUN, name, None, None, Some(workspace), most);
-        Ok(only_one(&found.await?, I::NOUN, name)?)
+        Ok(only_one(found.await?, I::NOUN.as_str(), name, Match::told)?.id)
     }
 
     /// The user who has this e-mail address, wherever they are a member.
@@ -291,27 +283,27 @@ struct Match<I: FromSqlOwned> {
     is_live: bool,
 }
 
-/// The id of the only match.
-fn only_one<I: FromSqlOwned + fmt::Display + Copy>(
-    matches: &[Match<I>],
-    noun: Noun,
-    text: &str,
-) -> Result<I, Reason> {
-    match matches {
-        [] => Err(Reason::NotNamed {
-            noun: noun.as_str(),
-            text: text.to_owned(),
-        }),
-        [only] => Ok(only.id),
-        several => {
-            let shown = several.iter().take(MOST_SHOWN);
-            let shown = shown.map(|one| format!("{} {:?}", one.id, one.shown));
-            Err(Reason::Ambiguous {
-                text: text.to_owned(),
-                meant: shown.collect(),
-            })
-        }
+impl<I: FromSqlOwned + fmt::Display> Match<I> {
+    fn told(&self) -> String {
+        format!("{} {:?}", self.id, self.shown)
     }
+}
+
+/// The only match.
+pub(crate) fn only_one<T>(
+    matches: Vec<T>,
+    noun: &'static str,
+    text: &str,
+    shown: impl Fn(&T) -> String,
+) -> Result<T, Reason> {
+    if matches.len() > 1 {
+        return Err(Reason::Ambiguous {
+            text: text.to_owned(),
+            meant: matches.iter().take(MOST_SHOWN).map(shown).collect(),
+        });
+    }
+    let only = matches.into_iter().next();
+    only.ok_or_else(|| Reason::not_named(noun, text))
 }
 
 /// The text as the ending of an id as it is shown; `None` if it can be none, or is so short that a
@@ -386,7 +378,7 @@ mod tests {
             shown: "x".to_owned(),
             is_live: true,
         };
-        let meant = |matches: Vec<_>| only_one(&matches, Noun::User, "x");
+        let meant = |matches| only_one(matches, "user", "x", Match::told).map(|one| one.id);
         assert_eq!(meant(vec![thing(1)]), Ok(1));
         assert!(matches!(meant(vec![]), Err(Reason::NotNamed { .. })));
         let several = meant(vec![thing(1), thing(2)]);

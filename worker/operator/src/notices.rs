@@ -54,6 +54,7 @@ impl Operator {
         let set = set_notices(self, workspace, by_email, sets, through).await?;
         let notices = self.notices(workspace).await?;
         match set {
+            // Row security hides the row from all but its owners.
             0 if self.person().is_some() => {
                 let why = "the settings of a workspace are its owners'".to_owned();
                 Err(Reason::NotAllowed(why).into())

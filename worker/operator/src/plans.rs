@@ -15,9 +15,9 @@ use crate::{
 };
 
 statements! {
-    /// The form and the actions that are deployed now, and the draft.
+    /// The form and the actions that are deployed now, and the definition.
     desk fn deployed_now(workflow: WorkflowId) -> Option<DeployedNow> = "
-SELECT f.draft, r.form::text AS form, r.actions, r.on_failure
+SELECT f.definition, r.form::text AS form, r.actions, r.on_failure
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
@@ -65,10 +65,10 @@ pub struct ReleaseRow {
     pub changes: Option<ReleaseChanges>,
 }
 
-/// What is deployed, and the draft.
+/// What is deployed, and the definition.
 #[derive(FromRow)]
 struct DeployedNow {
-    draft: Option<String>,
+    definition: Option<String>,
     #[row(from = ReleaseParts::of_release)]
     parts: ReleaseParts,
 }
@@ -120,7 +120,7 @@ impl Operator {
         definition: Option<&str>,
     ) -> Result<DeployPlan, OperatorError> {
         let found = deployed_now(self, workflow).await?.ok_or(GONE)?;
-        let text = definition.map(str::to_owned).or(found.draft);
+        let text = definition.map(str::to_owned).or(found.definition);
         let text = text.ok_or(Reason::NoDefinition)?;
         let checked = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
         let latter = ReleaseParts::of(

@@ -209,6 +209,7 @@ impl Operator {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
         let set = set_policy(&self.database, workspace, policy, version).await;
+        // Of two that are set at once, both draw the same number.
         set.explain(&SqlState::UNIQUE_VIOLATION, Reason::PolicyConflict)?
             .ok_or(Reason::PolicyConflict.into())
     }
@@ -245,6 +246,7 @@ pub(crate) fn compare_policies(
         .collect();
     let mut changes = Vec::new();
     for workflow in deployed {
+        // A newer version has written it: what it sends is not known here.
         let Some(release) = workflow.release() else {
             continue;
         };

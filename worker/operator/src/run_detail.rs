@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{ApprovalId, RunId, UserId, WorkspaceId},
     sealing::{KeyRing, Place},
-    states::{ActionState, ApprovalState, InputTrust},
+    states::{AccountWait, ActionState, ApprovalState, InputTrust},
 };
 use letterbox_database::{FromRow, Row, RowError, statements};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
@@ -33,15 +33,19 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
        nullif(split_part(r.traceparent, '-', 2), '') AS trace_id,
        r.finished_at IS NULL AND (w.held_at IS NOT NULL
            OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL)) AS is_held,
-       (SELECT c.name FROM active_runs a JOIN connected_accounts c
-            ON c.workspace_id = a.workspace_id AND c.account_id = a.account_id
-        WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id AND c.waits_for = 'owner'
-            AND c.disconnected_at IS NULL) AS waits_for_account
+       waiting.name AS waits_for_account, waiting.waits_for, waiting.error AS account_error
 FROM workspaces w JOIN visible_runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1
 LEFT JOIN users u ON u.user_id = r.run_as
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
 JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
-    AND l.release_id = r.release_id";
+    AND l.release_id = r.release_id
+LEFT JOIN LATERAL (
+    SELECT c.name, c.waits_for, g.error
+    FROM active_runs a
+    JOIN connected_accounts c ON c.workspace_id = a.workspace_id AND c.account_id = a.account_id
+        AND c.waits_for IS NOT NULL AND c.disconnected_at IS NULL
+    LEFT JOIN grants g ON g.workspace_id = c.workspace_id AND g.account_id = c.account_id
+    WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id) AS waiting ON true";
 
     /// The actions of a run, in order.
     desk fn run_actions(workspace: WorkspaceId, run: RunId) -> Vec<RunAction> = "
@@ -183,9 +187,15 @@ pub struct RunDetail {
     pub trace_id: Option<String>,
     /// Whether it is not over and its workspace, or all, are held: no action of it begins.
     pub is_held: bool,
-    /// The name of the account that it waits for until its owner connects it again.
+    /// The name of the account that it waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for_account: Option<String>,
+    /// What that account waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<AccountWait>,
+    /// Why that account got no token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account_error: Option<String>,
     /// The name of the user as whom it runs.
     pub owner_name: String,
     /// Its actions so far, in order.
@@ -200,6 +210,22 @@ pub struct RunDetail {
     /// How often its idempotency key came back with another payload, which changed nothing; 0 once
     /// its claim has moved into the memory.
     pub changed_repeats: i32,
+}
+
+impl RunDetail {
+    /// What it waits for, as a sentence for people; `None` if it waits for no account.
+    #[must_use]
+    pub fn waits(&self) -> Option<String> {
+        let account = self.waits_for_account.as_ref()?;
+        let what = match self.waits_for? {
+            AccountWait::Token => format!("for a token of the account {account}"),
+            AccountWait::Owner => {
+                format!("for the account {account}, until its owner connects it again")
+            }
+        };
+        let why = self.account_error.as_ref();
+        Some(why.map_or(what.clone(), |why| format!("{what}: {why}")))
+    }
 }
 
 impl Operator {
@@ -221,6 +247,7 @@ impl Operator {
         let workspace = run.row.workspace_id;
         for (id_of_action, sealed) in kept_answers(self, workspace, id).await? {
             let mut actions = run.actions.iter_mut();
+            // It may have begun since the actions were read.
             let Some(action) = actions.find(|action| action.action_id == id_of_action) else {
                 continue;
             };

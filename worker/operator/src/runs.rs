@@ -1,5 +1,9 @@
 //! Runs: lists of them and of their submissions, and orders about many: cancel and retry.
 
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use jiff::{SignedDuration, Timestamp};
 use letterbox_common::{
     form::{MAX_LOOKUP_TEXT, meant_ids},
@@ -12,7 +16,9 @@ use serde::Serialize;
 use tokio_postgres::types::FromSqlOwned;
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError, Reason, WorkflowRow, lossy, workspaces::is_searchable};
+use crate::{
+    Operator, OperatorError, Reason, WorkflowRow, lossy, moment, workspaces::is_searchable,
+};
 
 text_enum! {
     /// The outcome of an order to cancel a run.
@@ -104,49 +110,38 @@ pub struct Ordered<O: FromSqlOwned> {
     pub outcome: Option<O>,
 }
 
-/// A filter of a workspace's runs.
-#[derive(Debug, Clone)]
+/// Which runs of a workspace. The flags of the command line are this, which names the workflow
+/// otherwise.
+#[derive(Debug, Clone, Default, Args)]
 pub struct RunFilter {
-    /// The workspace.
-    pub workspace: WorkspaceId,
     /// Only runs of this workflow.
+    #[arg(skip)]
     pub workflow: Option<WorkflowId>,
-    /// Only runs in one of these states; empty for any.
+    /// Only those in this state; may be given several times
+    #[arg(id = "state", long = "state", value_name = "STATE", value_parser =
+        PossibleValuesParser::new(RunState::WORDS).try_map(|word| word.parse::<RunState>()))]
     pub states: Vec<RunState>,
-    /// Only runs received at this time or later.
+    /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Timestamp>,
-    /// Only runs received before this time.
+    /// Only those received before a time
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub until: Option<Timestamp>,
-    /// Only runs whose failure contains this text.
-    pub failure: Option<String>,
-    /// Only runs whose submitter was answered with this `X-Request-Id`.
+    /// Only the one whose submitter was answered with this X-Request-Id
+    #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
-    /// Only runs with this value in a field: the field's key, and the value as a person writes it.
+    /// Only those whose failure contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub failure: Option<String>,
+    /// Only those with exactly this value in a field, such as email=ada@example.com
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub field: Option<(String, String)>,
 }
 
-impl RunFilter {
-    /// All runs of a workspace.
-    #[must_use]
-    pub fn of(workspace: WorkspaceId) -> Self {
-        Self {
-            workspace,
-            workflow: None,
-            states: Vec::new(),
-            since: None,
-            until: None,
-            failure: None,
-            request_id: None,
-            field: None,
-        }
-    }
-
-    /// Only runs of this workflow.
-    #[must_use]
-    pub fn with_workflow(mut self, workflow: Option<WorkflowId>) -> Self {
-        self.workflow = workflow;
-        self
-    }
+/// A field and a value that was submitted in it.
+fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
+    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// A run in a list.
@@ -223,26 +218,28 @@ impl Operator {
     /// search by submitted value is off in the workspace.
     pub async fn runs(
         &self,
+        workspace: WorkspaceId,
         filter: &RunFilter,
         before: Option<RunId>,
         limit: u32,
     ) -> Result<Vec<RunRow>, OperatorError> {
-        self.need_workspace(filter.workspace).await?;
+        self.need_workspace(workspace).await?;
         if let Some((_, value)) = &filter.field {
             if value.chars().count() > MAX_LOOKUP_TEXT {
                 return Err(Reason::ValueTooLong.into());
             }
-            if !is_searchable(self, filter.workspace).await?.0 {
+            // An empty list would say that no run has this value.
+            if !is_searchable(self, workspace).await?.0 {
                 return Err(Reason::NotSearchable.into());
             }
         }
         let states = (!filter.states.is_empty()).then_some(&filter.states[..]);
         let below_id = filter.until.map(before_id).into_iter().chain(before).min();
         let found_by = filter.field.as_ref();
-        let found_by = found_by.map(|(key, value)| meant_ids(filter.workspace, key, value));
+        let found_by = found_by.map(|(key, value)| meant_ids(workspace, key, value));
         runs(
             self,
-            filter.workspace,
+            workspace,
             filter.workflow,
             states,
             &[filter.since, filter.until],

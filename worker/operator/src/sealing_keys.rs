@@ -163,8 +163,17 @@ impl Operator {
     pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation, OperatorError> {
         let mut rotation = Rotation::default();
         for column in SealedColumn::ALL {
-            let keys = keys.of(column);
-            self.rotate_column(keys, column, &mut rotation).await?;
+            let each = async |row: &Row| {
+                match reseal(keys.of(column), column, row)? {
+                    None => rotation.current += 1,
+                    // Somebody may have replaced it since it was read: then theirs stays.
+                    Some(fresh) => {
+                        rotation.resealed += self.replace_sealed(column, row, &fresh).await?;
+                    }
+                }
+                Ok(())
+            };
+            self.each_sealed(column, each).await?;
         }
         Ok(rotation)
     }
@@ -176,31 +185,26 @@ impl Operator {
     ) -> Result<Vec<String>, OperatorError> {
         let mut closed = Vec::new();
         for column in SealedColumn::ALL {
-            let keys = keys.of(column);
-            let mut after = None;
-            loop {
-                let page = self.sealed_values(column, after).await?;
-                let Some(last) = page.last() else { break };
-                after = Some(key_of(column, last)?);
-                for row in &page {
-                    let value: &[u8] = row.try_get("value")?;
-                    if let Err(error) = keys.open(place_of(column, row)?, value) {
-                        let table = column.table();
-                        let name = column.name();
-                        let id: Uuid = row.try_get("id")?;
-                        closed.push(format!("{table}.{name} of {id}: {error}"));
-                    }
+            let each = async |row: &Row| {
+                let value: &[u8] = row.try_get("value")?;
+                if let Err(error) = keys.of(column).open(place_of(column, row)?, value) {
+                    let table = column.table();
+                    let name = column.name();
+                    let id: Uuid = row.try_get("id")?;
+                    closed.push(format!("{table}.{name} of {id}: {error}"));
                 }
-            }
+                Ok(())
+            };
+            self.each_sealed(column, each).await?;
         }
         Ok(closed)
     }
 
-    async fn rotate_column(
+    /// Does something with each sealed value of a column, page by page.
+    async fn each_sealed(
         &self,
-        keys: &KeyRing,
         column: SealedColumn,
-        rotation: &mut Rotation,
+        mut each: impl AsyncFnMut(&Row) -> Result<(), OperatorError>,
     ) -> Result<(), OperatorError> {
         let mut after = None;
         loop {
@@ -210,12 +214,7 @@ impl Operator {
             };
             after = Some(key_of(column, last)?);
             for row in &page {
-                match reseal(keys, column, row)? {
-                    None => rotation.current += 1,
-                    Some(fresh) => {
-                        rotation.resealed += self.replace_sealed(column, row, &fresh).await?;
-                    }
-                }
+                each(row).await?;
             }
         }
     }

@@ -233,6 +233,7 @@ impl Operator {
         let session = Token::generate()?;
         let hash = session.hash();
         let former = browser.former();
+        // The database decides who that is: a desk in foreign hands would name anybody.
         let (user,) = begin_session_by(
             &signing_in(desk, &browser),
             &vouched.issuer,
@@ -307,6 +308,7 @@ impl Operator {
             ("letterbox.session", hex::encode(session.hash())),
             ("letterbox.address", address),
         ]);
+        // Row security goes by the session, not by what this program says of a person.
         let Some(person) = greet(&desk).await? else {
             return Ok(None);
         };

@@ -1,5 +1,6 @@
 //! Signals and their bodies, read by what they are or in the order in which they came.
 
+use clap::Args;
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
@@ -9,7 +10,7 @@ use letterbox_common::{
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, asking::Sought, lossy};
+use crate::{Operator, OperatorError, asking::Sought, lossy, moment};
 
 /// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
 macro_rules! columns {
@@ -63,36 +64,25 @@ SELECT position_before($1, $2) AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 }
 
-/// A filter of signals.
-#[derive(Debug, Clone)]
+/// Which signals of a workspace. The flags of the command line are this, which names the webhook
+/// otherwise.
+#[derive(Debug, Clone, Default, Args)]
 pub struct SignalFilter {
-    /// The workspace of their webhooks.
-    pub workspace: WorkspaceId,
     /// Only of this webhook.
+    #[arg(skip)]
     pub webhook: Option<WebhookId>,
-    /// Only of this kind.
+    /// Only of this kind: generic, or the type of the event
+    #[arg(long)]
     pub kind: Option<SignalKind>,
-    /// Only those received since then.
+    /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Timestamp>,
-    /// Only with this id of their sender's.
+    /// Only with this eventId
+    #[arg(long, value_name = "ID")]
     pub event_id: Option<String>,
-    /// Only those answered with this `X-Request-Id`.
+    /// Only those answered with this X-Request-Id
+    #[arg(long, value_name = "ID")]
     pub request_id: Option<String>,
-}
-
-impl SignalFilter {
-    /// All signals of a workspace.
-    #[must_use]
-    pub fn of(workspace: WorkspaceId) -> Self {
-        Self {
-            workspace,
-            webhook: None,
-            kind: None,
-            since: None,
-            event_id: None,
-            request_id: None,
-        }
-    }
 }
 
 /// A signal in a list.
@@ -164,14 +154,15 @@ impl Operator {
     /// `before`, if it is given.
     pub async fn signals(
         &self,
+        workspace: WorkspaceId,
         filter: &SignalFilter,
         before: Option<DeliveryId>,
         limit: u32,
     ) -> Result<Vec<SignalRow>, OperatorError> {
-        self.need_workspace(filter.workspace).await?;
+        self.need_workspace(workspace).await?;
         signals(
             self,
-            filter.workspace,
+            workspace,
             filter.webhook,
             filter.kind,
             filter.since,

@@ -8,18 +8,21 @@ use letterbox_common::{
     states::SignalKind,
 };
 use letterbox_database::{FromRow, statements};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError, PROGRAM, Reason, asking::Sought, error::Explain};
+use crate::{
+    Operator, OperatorError, PROGRAM, Reason, asking::Sought, error::Explain, given,
+    workspace_settings::Nullable,
+};
 
 statements! {
     /// The subscriptions of a workspace, or one of them.
     fn subscriptions(workspace: WorkspaceId, queue: Option<&str>) -> Vec<SubscriptionRow> = "
-SELECT s.subscription_id, s.workspace_id, s.queue, s.webhook_id, h.name AS webhook_name, s.kind,
-    s.login, l.signals AS lag_signals, l.seconds AS lag_seconds, s.published, s.created_at,
-    s.paused_at, s.failing_since, s.failure
+SELECT s.subscription_id, s.workspace_id, s.queue, s.webhook_id, h.name AS webhook_name,
+    s.signal_kind, s.login, l.signals AS lag_signals, l.seconds AS lag_seconds, s.published,
+    s.created_at, s.paused_at, s.failing_since, s.failure
 FROM subscriptions s JOIN subscription_lags l USING (workspace_id, subscription_id)
 LEFT JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
 WHERE s.workspace_id = $1 AND ($2::text IS NULL OR s.queue = $2)
@@ -32,10 +35,10 @@ SELECT EXISTS (SELECT FROM subscriptions WHERE queue = $1) AS is_taken";
     /// Makes a subscription.
     fn subscribe(
         workspace: WorkspaceId, subscription: Uuid, queue: &str, webhook: Option<WebhookId>,
-        kind: Option<SignalKind>, login: Option<&str>, position: i64, signal: DeliveryId,
+        signal_kind: Option<SignalKind>, login: Option<&str>, position: i64, signal: DeliveryId,
     ) = "
-INSERT INTO subscriptions (workspace_id, subscription_id, queue, webhook_id, kind, login, position,
-    signal_id)
+INSERT INTO subscriptions (workspace_id, subscription_id, queue, webhook_id, signal_kind, login,
+    position, signal_id)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 
     /// Pauses a subscription, or lets it go on.
@@ -67,6 +70,23 @@ WHERE workspace_id = $1 AND leased_by = $2";
 DELETE FROM subscriptions WHERE workspace_id = $1 AND queue = $2";
 }
 
+/// The settings of a subscription, as a document gives them. What is `None` is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubscriptionSettings {
+    /// The queue that gets the signals.
+    pub queue: String,
+    /// Only those of the webhook of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    pub webhook: Option<Nullable<String>>,
+    /// Only those of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    pub signal_kind: Option<Nullable<SignalKind>>,
+    /// Whether it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_paused: Option<bool>,
+}
+
 /// A new subscription.
 #[derive(Debug, Clone, Default)]
 pub struct NewSubscription {
@@ -75,7 +95,7 @@ pub struct NewSubscription {
     /// Only signals of this webhook, and of those that replace it.
     pub webhook: Option<WebhookId>,
     /// Only signals of this kind.
-    pub kind: Option<SignalKind>,
+    pub signal_kind: Option<SignalKind>,
     /// From when on; `None` from now on. Some of the minute before may come, too.
     pub from: Option<Timestamp>,
     /// The broker's user that reads the queue, if one was made for it.
@@ -98,7 +118,7 @@ pub struct SubscriptionRow {
     /// Its name.
     pub webhook_name: Option<String>,
     /// Only those of this kind, if it is given.
-    pub kind: Option<SignalKind>,
+    pub signal_kind: Option<SignalKind>,
     /// The broker's user that was made for it.
     pub login: Option<String>,
     /// Signals that it has not looked at, counted up to 10,000.
@@ -168,7 +188,7 @@ impl Operator {
         let former = self.subscriptions(workspace).await?;
         let former = former.into_iter().find(|one| one.queue == new.queue);
         if let Some(former) = former {
-            if (former.webhook_id, former.kind) != (new.webhook, new.kind) {
+            if (former.webhook_id, former.signal_kind) != (new.webhook, new.signal_kind) {
                 return Err(Reason::QueueTaken.into());
             }
             former.declare_queue(broker).await?;
@@ -224,7 +244,7 @@ impl Operator {
             id,
             &new.queue,
             new.webhook,
-            new.kind,
+            new.signal_kind,
             new.login.as_deref(),
             cursor.position,
             cursor.signal_id,
@@ -254,6 +274,7 @@ impl Operator {
         deletes: bool,
     ) -> Result<SubscriptionRow, OperatorError> {
         let ended = self.subscription(workspace, queue).await?;
+        // The broker first: what is still stored can be ended once more.
         ended.unbind_queue(broker, deletes).await?;
         self.remove_subscription(workspace, queue).await
     }

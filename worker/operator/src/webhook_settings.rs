@@ -1,20 +1,75 @@
-//! The settings of a webhook: what they say, and whether they fit together.
+//! The settings of a webhook: what they say, whether they fit together, and the statements that
+//! read and write them. Nothing else lists them.
 
 use std::convert::Infallible;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use letterbox_common::{
+    ids::{WebhookId, WorkspaceId},
     process::networks::Networks,
     sealing::Secret,
+    text_enum,
     webhook::{KeptNames, Rules, Scheme, secret_for},
 };
-use letterbox_database::FromRow;
+use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio_postgres::error::SqlState;
 
 use crate::{
-    OperatorError, Reason, optional_json, strict::strict_json, workspace_settings::Nullable,
+    Operator, OperatorError, Reason, error::Explain, given, optional_json, strict::strict_json,
+    workspace_settings::Nullable,
 };
+
+/// The columns of [`WebhookSettings`].
+macro_rules! settings_columns {
+    () => {
+        "name, scheme, rules, allow_from, kept_headers, same_by"
+    };
+}
+pub(crate) use settings_columns;
+
+statements! {
+    /// Creates a webhook.
+    desk fn create_webhook(
+        workspace: WorkspaceId, webhook: WebhookId, secret_sealed: &[u8], is_secret_later: bool,
+        name: &str, scheme: Scheme, rules: Option<&str>, allow_from: Option<&str>,
+        kept_headers: &[String], same_by: SameBy,
+    ) = concat!("
+INSERT INTO webhooks (workspace_id, webhook_id, secret_sealed, settable_until, ",
+    settings_columns!(), ")
+VALUES ($1, $2, $3, CASE WHEN $4 THEN 'infinity'::timestamptz END, $5, $6, $7, $8, $9, $10)");
+
+    /// Creates the successor of a webhook, with the same settings, which ends after so many
+    /// seconds.
+    desk pub(crate) fn replace_webhook(
+        workspace: WorkspaceId, former: WebhookId, successor: WebhookId, secret_sealed: &[u8],
+        overlap_seconds: f64,
+    ) -> u64 = concat!("
+WITH former AS (
+    UPDATE webhooks SET ends_at = clock_timestamp() + $5 * interval '1 second',
+        memory_id = coalesce(memory_id, webhook_id)
+    WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND ends_at IS NULL
+    RETURNING workspace_id, webhook_id, memory_id, ", settings_columns!(), "
+)
+INSERT INTO webhooks (workspace_id, webhook_id, secret_sealed, replaces, memory_id, ",
+    settings_columns!(), ")
+SELECT workspace_id, $3, $4, webhook_id, memory_id, ", settings_columns!(), " FROM former");
+
+    /// Changes those settings of a webhook that may change.
+    fn change_webhook(
+        workspace: WorkspaceId, webhook: WebhookId, allow_from: Option<&str>,
+        kept_headers: &[String],
+    ) = "
+UPDATE webhooks SET allow_from = $3, kept_headers = $4
+WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL";
+
+    /// The settings of the webhooks of a workspace that are neither deleted nor replaced.
+    pub(crate) fn live_webhooks(workspace: WorkspaceId) -> Vec<WebhookSettings> = concat!("
+SELECT ", settings_columns!(), "
+FROM webhooks WHERE workspace_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
+ORDER BY name, webhook_id");
+}
 
 /// Longest list of networks, and longest rules, in characters: as their columns take them.
 const MAX_TEXT: usize = 4_096;
@@ -43,11 +98,7 @@ pub struct WebhookSettings {
     pub rules: Option<Value>,
     /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
     #[arg(long, value_name = "CIDR[,CIDR...]", value_parser = networks)]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
     #[row(with = Some)]
     pub allow_from: Option<Nullable<String>>,
     /// Headers that are kept with each signal, besides those of the scheme; at most 8, for the
@@ -59,7 +110,6 @@ pub struct WebhookSettings {
     /// (svix, standard-webhooks, and custom schemes with an id) [default: body]
     #[arg(long, value_name = "body|id")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[row(with = SameBy::given)]
     pub same_by: Option<SameBy>,
     /// Where a new webhook's secret is; without it, one is made.
     #[arg(skip)]
@@ -68,23 +118,13 @@ pub struct WebhookSettings {
     pub secret: Option<SecretFrom>,
 }
 
-/// What makes two deliveries one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SameBy {
-    /// Equal bodies
-    Body,
-    /// The id that the sender has given and signed
-    Id,
-}
-
-impl SameBy {
-    pub(crate) fn stored(is_by_id: bool) -> Self {
-        if is_by_id { Self::Id } else { Self::Body }
-    }
-
-    fn given(is_by_id: bool) -> Option<Self> {
-        Some(Self::stored(is_by_id))
+text_enum! {
+    /// What makes two deliveries one.
+    pub enum SameBy {
+        /// Equal bodies
+        Body = "body",
+        /// The id that the sender has given and signed
+        Id = "id",
     }
 }
 
@@ -127,7 +167,7 @@ impl WebhookSettings {
         let scheme = self.scheme();
         let text = self.rules_text();
         let rules = rules_of(scheme, text.as_deref())?;
-        let networks = self.allow_from.as_ref().and_then(Option::as_ref);
+        let networks = self.networks();
         if let Some(networks) = networks {
             let parsed = networks.parse::<Networks>();
             parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
@@ -135,18 +175,15 @@ impl WebhookSettings {
                 return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
             }
         }
-        for (what, text) in [("networks", networks), ("rules", text.as_ref())] {
+        for (what, text) in [("networks", networks), ("rules", text.as_deref())] {
+            // The database would refuse it too, in its own words.
             let length = text.map_or(0, |text| text.chars().count());
             if length > MAX_TEXT {
                 let told = format!("{what}: at most {MAX_TEXT} characters, not {length}");
                 return Err(Reason::InvalidScheme(told).into());
             }
         }
-        let kept = KeptNames::new(
-            scheme,
-            &rules,
-            self.kept_headers.as_deref().unwrap_or_default(),
-        );
+        let kept = KeptNames::new(scheme, &rules, self.kept_headers());
         kept.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
         if self.same_by == Some(SameBy::Id) && rules.id_header.is_none() {
             let why = format!("the scheme {scheme} signs no id");
@@ -173,12 +210,71 @@ impl WebhookSettings {
         }
     }
 
-    pub(crate) fn scheme(&self) -> Scheme {
+    /// The scheme by which the tool signs.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
         self.scheme.unwrap_or(Scheme::Letterbox)
     }
 
-    pub(crate) fn rules_text(&self) -> Option<String> {
+    /// The networks that may send; `None` is all.
+    fn networks(&self) -> Option<&str> {
+        self.allow_from.as_ref()?.as_deref()
+    }
+
+    fn kept_headers(&self) -> &[String] {
+        self.kept_headers.as_deref().unwrap_or_default()
+    }
+
+    fn rules_text(&self) -> Option<String> {
         self.rules.as_ref().map(Value::to_string)
+    }
+}
+
+impl WebhookSettings {
+    /// Stores the settings of a new webhook, which have been checked.
+    pub(crate) async fn store(
+        &self,
+        operator: &Operator,
+        workspace: WorkspaceId,
+        webhook: WebhookId,
+        secret_sealed: &[u8],
+    ) -> Result<(), OperatorError> {
+        let rules = self.rules_text();
+        let created = create_webhook(
+            &operator.database,
+            workspace,
+            webhook,
+            secret_sealed,
+            self.secret == Some(SecretFrom::Later),
+            &self.name,
+            self.scheme(),
+            rules.as_deref(),
+            self.networks(),
+            self.kept_headers(),
+            self.same_by.unwrap_or(SameBy::Body),
+        );
+        let missing = Reason::NotFound("workspace");
+        let created = created.await;
+        created.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)
+    }
+
+    /// Changes those settings of a webhook that are given and may change.
+    pub(crate) async fn change(
+        &self,
+        operator: &Operator,
+        workspace: WorkspaceId,
+        webhook: WebhookId,
+        former: &Self,
+    ) -> Result<(), OperatorError> {
+        let all = self.over(former);
+        change_webhook(
+            operator,
+            workspace,
+            webhook,
+            all.networks(),
+            all.kept_headers(),
+        )
+        .await
     }
 }
 
@@ -207,6 +303,7 @@ pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secr
         Some(secret) => secret,
         None => secret_for(rules)?,
     };
+    // A secret of another form than the rules expect could verify nothing.
     let key = rules.key(&secret);
     key.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
     Ok(secret)

@@ -11,37 +11,27 @@ use letterbox_common::{
 };
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
-use tokio_postgres::error::SqlState;
 
 use crate::{
-    Operator, OperatorError, Reason, SameBy, SecretFrom, WebhookSettings,
+    Operator, OperatorError, Reason, WebhookSettings,
     asking::Sought,
     check_name,
-    error::Explain,
-    webhook_settings::{rules_of, usable_secret},
+    webhook_settings::{replace_webhook, rules_of, settings_columns, usable_secret},
 };
 
 /// The columns of a [`WebhookRow`].
 macro_rules! columns {
     () => {
-        "webhook_id, workspace_id, name, scheme, allow_from,
-       coalesce(kept_headers, '{}') AS kept_headers, same_by_id AS same_by, replaces, ends_at,
-       created_at, deleted_at, coalesce(settable_until = 'infinity', false) AS awaits_secret"
+        concat!(
+            "webhook_id, workspace_id, ",
+            settings_columns!(),
+            ", replaces, ends_at, created_at, deleted_at, \
+             coalesce(settable_until = 'infinity', false) AS awaits_secret"
+        )
     };
 }
 
 statements! {
-    /// Creates a webhook.
-    desk fn create_webhook(
-        workspace: WorkspaceId, webhook: WebhookId, name: &str, secret_sealed: &[u8],
-        scheme: Scheme, rules: Option<&str>, allow_from: Option<&str>, is_secret_later: bool,
-        kept_headers: &[String], same_by_id: bool,
-    ) = "
-INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
-    allow_from, settable_until, kept_headers, same_by_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $8 THEN 'infinity'::timestamptz END,
-    nullif($9::text[], '{}'), $10)";
-
     /// Sets the secret of a webhook that was made without one, or not an hour ago.
     desk fn set_webhook_secret(
         workspace: WorkspaceId, webhook: WebhookId, secret_sealed: &[u8],
@@ -51,27 +41,9 @@ UPDATE webhooks SET secret_sealed = $3,
 WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND settable_until > now()
 RETURNING ", columns!());
 
-    /// Creates the successor of a webhook, which ends after so many seconds.
-    desk fn replace_webhook(
-        workspace: WorkspaceId, former: WebhookId, successor: WebhookId, secret_sealed: &[u8],
-        overlap_seconds: f64,
-    ) -> u64 = "
-WITH former AS (
-    UPDATE webhooks SET ends_at = clock_timestamp() + $5 * interval '1 second',
-        memory_id = coalesce(memory_id, webhook_id)
-    WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND ends_at IS NULL
-    RETURNING workspace_id, webhook_id, name, scheme, scheme_rules, allow_from, kept_headers,
-        same_by_id, memory_id
-)
-INSERT INTO webhooks (workspace_id, webhook_id, name, secret_sealed, scheme, scheme_rules,
-    allow_from, kept_headers, same_by_id, replaces, memory_id)
-SELECT f.workspace_id, $3, f.name, $4, f.scheme, f.scheme_rules, f.allow_from, f.kept_headers,
-    f.same_by_id, f.webhook_id, f.memory_id
-FROM former f";
-
     /// How the sender of a webhook signs, and what may be done with its secret.
     desk fn signing(webhook: WebhookId) -> Option<SigningRow> = "
-SELECT h.workspace_id AS workspace, h.scheme, h.scheme_rules AS rules,
+SELECT h.workspace_id AS workspace, h.scheme, h.rules,
     coalesce(h.settable_until > now(), false) AS is_settable, h.ends_at IS NULL AS is_replaceable
 FROM workspaces w
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
@@ -101,14 +73,6 @@ UPDATE webhooks SET deleted_at = now(), secret_sealed = NULL
 WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL
 RETURNING ", columns!());
 
-    /// Sets who may send to a webhook, and what is kept of its deliveries.
-    desk pub(crate) fn change_webhook(
-        workspace: WorkspaceId, webhook: WebhookId, allow_from: Option<&str>,
-        kept_headers: &[String],
-    ) = "
-UPDATE webhooks SET allow_from = $3, kept_headers = nullif($4::text[], '{}')
-WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL";
-
     /// The last refused deliveries of a webhook.
     desk fn refusals(workspace: WorkspaceId, webhook: WebhookId, limit: i64) -> Vec<RefusalRow> = "
 SELECT refusal_id, refused_at, reason, request_id FROM webhook_refusals
@@ -122,17 +86,10 @@ pub struct WebhookRow {
     pub webhook_id: WebhookId,
     /// The workspace that it belongs to: the first part of its address.
     pub workspace_id: WorkspaceId,
-    /// For people: which tool sends to it.
-    pub name: String,
-    /// How its deliveries are signed.
-    pub scheme: Scheme,
-    /// Networks that may send; `None` is from everywhere.
-    pub allow_from: Option<String>,
-    /// Headers that are kept of its deliveries, besides those of its scheme.
-    pub kept_headers: Vec<String>,
-    /// What makes two deliveries one.
-    #[row(with = SameBy::stored)]
-    pub same_by: SameBy,
+    /// Its name, how its deliveries are signed, and what is kept of them.
+    #[serde(flatten)]
+    #[row(flatten)]
+    pub settings: WebhookSettings,
     /// The webhook whose successor it is; `None` if it is none.
     pub replaces: Option<WebhookId>,
     /// When it ends because it was replaced, unless its successor is used before.
@@ -204,23 +161,8 @@ impl Operator {
         check_name(&settings.name)?;
         let secret = settings.check(secret)?;
         let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
-        let rules = settings.rules_text();
-        let created = create_webhook(
-            &self.database,
-            workspace,
-            new.address.webhook,
-            &settings.name,
-            &sealed,
-            settings.scheme(),
-            rules.as_deref(),
-            settings.allow_from.as_ref().and_then(Option::as_deref),
-            settings.secret == Some(SecretFrom::Later),
-            settings.kept_headers.as_deref().unwrap_or_default(),
-            settings.same_by == Some(SameBy::Id),
-        );
-        let created = created.await;
-        let missing = Reason::NotFound("workspace");
-        created.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
+        let id = new.address.webhook;
+        settings.store(self, workspace, id, &sealed).await?;
         Ok(new)
     }
 

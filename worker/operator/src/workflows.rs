@@ -33,9 +33,10 @@ pub(crate) use workflow_columns;
 statements! {
     /// Creates a workflow of a member who may run it.
     desk fn create_workflow(
-        workspace: WorkspaceId, workflow: WorkflowId, owner: UserId, name: &str, draft: &str,
+        workspace: WorkspaceId, workflow: WorkflowId, owner: UserId, name: &str,
+        definition: &str,
     ) -> Option<WorkflowRow> = concat!("
-INSERT INTO workflows AS f (workspace_id, workflow_id, owner_id, name, draft)
+INSERT INTO workflows AS f (workspace_id, workflow_id, owner_id, name, definition)
 SELECT m.workspace_id, $2, m.user_id, $4, $5
 FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3 AND m.may_run
 RETURNING ", workflow_columns!());
@@ -68,7 +69,7 @@ RETURNING ", workflow_columns!());
 SELECT ", workflow_columns!(), ", r.number AS release_number, r.language AS release_language,
     l.form_link_id, l.closes_at, l.max_answers,
     CASE WHEN l.max_answers IS NOT NULL THEN l.answers END AS answers,
-    f.draft AS definition
+    f.definition
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id

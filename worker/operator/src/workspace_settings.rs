@@ -8,7 +8,7 @@ use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Operator, OperatorError, Reason, asking::Sought};
+use crate::{Operator, OperatorError, Reason, asking::Sought, given};
 
 statements! {
     /// Sets those settings of a workspace that are members of an object.
@@ -40,29 +40,17 @@ pub struct WorkspaceSettings {
     pub name: String,
     /// Runs that may start in a calendar month (UTC), or 'unlimited'
     #[arg(long, value_name = "N", value_parser = or_unlimited)]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
     #[row(with = allowance)]
     pub run_allowance: Option<Nullable<u32>>,
     /// Attempts at one action, the first included, or 'default': the setting of the workers
     #[arg(long, value_name = "N", value_parser = or_default)]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
     #[row(with = Some)]
     pub retry_attempts: Option<Nullable<i32>>,
     /// Pause before the second attempt, doubled for each further one, up to an hour; or 'default'
     #[arg(long, value_name = "MS", value_parser = or_default)]
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
     #[row(with = Some)]
     pub retry_first_milliseconds: Option<Nullable<i32>>,
     /// Keep the responses of accounts, sealed, after their runs have succeeded; or drop them then
@@ -74,7 +62,8 @@ pub struct WorkspaceSettings {
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_searchable: Option<bool>,
-    /// Tell the owners and editors by e-mail what waits and what went wrong
+    /// Tell the owners and editors by e-mail, within a minute, what waits and what went wrong;
+    /// needs LETTERBOX_SMTP_URL in the workers
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notify_by_email: Option<bool>,
@@ -91,6 +80,7 @@ impl Operator {
         if *wanted != WorkspaceSettings::default() {
             self.change_settings(workspace, wanted).await?;
         }
+        // After the change, so that no run is made searchable behind it.
         if wanted.is_searchable == Some(false) {
             self.end_search(workspace).await?;
         }
@@ -154,7 +144,7 @@ fn number_or<N: FromStr>(word: &str, text: &str) -> Option<Nullable<N>> {
 }
 
 /// Whether a setting is on.
-pub fn on_or_off(text: &str) -> Result<bool, &'static str> {
+pub(crate) fn on_or_off(text: &str) -> Result<bool, &'static str> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),

@@ -6,7 +6,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason, WorkspaceSettings, asking::Sought, check_name,
+    Operator, OperatorError, Reason, asking::Sought, check_name,
     workspace_settings::stored_allowance,
 };
 
@@ -29,15 +29,6 @@ FROM workspaces ORDER BY created_at, workspace_id";
     /// Whether there is such a workspace.
     desk fn workspace_exists(workspace: WorkspaceId) -> (bool,) = "
 SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1) AS exists";
-
-    /// The allowance of a workspace and what it has used of it this month.
-    fn allowance(workspace: WorkspaceId) -> Option<Allowance> = "
-SELECT w.workspace_id, w.run_allowance, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM') AS month,
-       coalesce(u.started, 0) AS started
-FROM workspaces w LEFT JOIN run_usage u
-    ON u.workspace_id = w.workspace_id
-    AND u.month = date_trunc('month', now() AT TIME ZONE 'UTC')
-WHERE w.workspace_id = $1";
 
     /// A workspace's usage.
     fn workspace_usage(workspace: WorkspaceId) -> Option<Usage> = "
@@ -108,19 +99,6 @@ pub struct Workspace {
     pub created_at: Timestamp,
 }
 
-/// A workspace's allowance of runs, and how much of it is used.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow, Serialize)]
-pub struct Allowance {
-    /// The workspace whose runs are counted.
-    pub workspace_id: WorkspaceId,
-    /// Runs that may start in a calendar month; `None` is unlimited.
-    pub run_allowance: Option<i32>,
-    /// This month (UTC), as `YYYY-MM`.
-    pub month: String,
-    /// Runs started in it.
-    pub started: i32,
-}
-
 /// The usage of a workspace: for invoices, and to see which one needs so much. No metric has it.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Usage {
@@ -173,31 +151,11 @@ impl Operator {
         workspaces(self).await
     }
 
-    /// Tells how many runs a workspace may start in a month, and has started in this one.
-    pub async fn allowance(&self, workspace: WorkspaceId) -> Result<Allowance, OperatorError> {
-        allowance(self, workspace).await?.found("workspace")
-    }
-
     /// Tells what a workspace uses.
     pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
         let mut usage = workspace_usage(self, workspace).await?.found("workspace")?;
         usage.webhooks = usage_by_webhook(self, workspace).await?;
         Ok(usage)
-    }
-
-    /// Sets how many runs a workspace may start in a calendar month (UTC); `None` is unlimited.
-    /// What has started this month counts.
-    pub async fn set_allowance(
-        &self,
-        workspace: WorkspaceId,
-        runs: Option<u32>,
-    ) -> Result<Allowance, OperatorError> {
-        let wanted = WorkspaceSettings {
-            run_allowance: Some(runs),
-            ..WorkspaceSettings::default()
-        };
-        self.change_settings(workspace, &wanted).await?;
-        self.allowance(workspace).await
     }
 
     /// Deletes what stands for the values of runs, in small pieces: in no other transaction, since
@@ -241,6 +199,7 @@ impl Operator {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<u64, OperatorError> {
+        // Their queues and logins are at the broker, where nothing here would end them.
         let subscriptions = self.subscriptions(workspace).await?;
         if !subscriptions.is_empty() {
             let queues = subscriptions.into_iter().map(|one| one.queue);

@@ -1,5 +1,5 @@
-//! Stores the spill, whatever has become of the broker: some messages at a time, those first that
-//! have waited longest.
+//! Stores the spill, whatever has become of the broker: round after round some messages of each
+//! workspace, those first that have waited longest.
 //!
 //! What can't be stored now is put off. Workspaces that [wait](super::locked) have a loop of their
 //! own, in which they are tried one by one and door by door.
@@ -9,13 +9,14 @@
 //! and is given up after many such tries.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     time::Duration,
 };
 
 use letterbox_database::DatabaseError;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::storing::{Attempted, Storing};
 use crate::{
@@ -23,9 +24,10 @@ use crate::{
     spill::{self, Spilled},
 };
 
-/// How many messages are taken at once, and how many of a workspace that waits: each of these may
-/// take the time of a lock.
+/// How many messages are taken at once, of so many workspaces; and how many of a workspace that
+/// waits: each of these may take the time of a lock.
 const PAGE: i64 = 256;
+const WORKSPACES: i64 = 64;
 const WAITING_PAGE: i64 = 20;
 /// How long other workers leave a message to the one that has taken it, which may have died. Two
 /// that have it store it once.
@@ -43,7 +45,7 @@ pub(super) async fn store_spill(storing: &Storing<'_>, stop: &CancellationToken)
         let pause = || timeout(PAUSE, storing.set_aside.notified());
         while stop.run_until_cancelled(pause()).await.is_some() {
             // Failures are logged where they happen, and tried again after the pause.
-            while !stop.is_cancelled() && store_rest(storing).await.unwrap_or(false) {}
+            while !stop.is_cancelled() && store_round(storing, stop).await.unwrap_or(false) {}
         }
     };
     let waiting = async {
@@ -54,13 +56,27 @@ pub(super) async fn store_spill(storing: &Storing<'_>, stop: &CancellationToken)
     tokio::join!(rest, waiting);
 }
 
-/// Stores some messages of all workspaces but those that wait. Returns `true` if there may be more.
-async fn store_rest(storing: &Storing<'_>) -> Result<bool, DatabaseError> {
-    let waiting = storing.locked.all();
+/// Stores some messages of each workspace but those that wait. Returns `true` if there may be more.
+async fn store_round(
+    storing: &Storing<'_>,
+    stop: &CancellationToken,
+) -> Result<bool, DatabaseError> {
     let database = &storing.recorder.database;
-    let taken = spill::take_spilled(database, PAGE, LEASE.as_secs_f64(), &waiting, false).await?;
-    let has_more = !taken.is_empty();
-    store_taken(storing, taken, false).await?;
+    let mut from = Uuid::nil();
+    let mut has_more = false;
+    while !stop.is_cancelled() {
+        let waiting = storing.locked.all();
+        let some = spill::spilling_workspaces(database, WORKSPACES, from, &waiting).await?;
+        let some: Vec<Uuid> = some.into_iter().map(|(workspace,)| workspace).collect();
+        let Some(last) = some.last() else {
+            break;
+        };
+        from = Uuid::from_u128(last.as_u128().saturating_add(1));
+        let each = PAGE / some.len() as i64;
+        let taken = spill::take_spilled(database, &some, each, LEASE.as_secs_f64()).await?;
+        has_more |= !taken.is_empty();
+        store_taken(storing, taken, false).await?;
+    }
     Ok(has_more)
 }
 
@@ -72,7 +88,7 @@ async fn store_waiting(storing: &Storing<'_>) -> Result<bool, DatabaseError> {
     };
     let database = &storing.recorder.database;
     let lease = LEASE.as_secs_f64();
-    let taken = spill::take_spilled(database, WAITING_PAGE, lease, &[due], true).await?;
+    let taken = spill::take_spilled(database, &[due.into()], WAITING_PAGE, lease).await?;
     let stored = store_taken(storing, taken, true).await?;
     storing.locked.note(due, stored);
     Ok(true)
@@ -106,7 +122,7 @@ async fn store_taken(
         let door = part.first().and_then(|one| door_of(one.entries.first()?));
         let waits = !may_be_locked && part.len() == 1 && storing.locked.has(door);
         if waits || locked.contains(&door) || began.elapsed() > LEASE / 2 {
-            untried.extend(part.iter().map(|one| one.id));
+            untried.extend(part.iter().map(|one| (one.id, one.returns)));
             continue;
         }
         let (done, is_locked) = store(storing, part).await?;
@@ -116,7 +132,8 @@ async fn store_taken(
         }
     }
     if !untried.is_empty() {
-        spill::give_back(&storing.recorder.database, &untried).await?;
+        let (ids, returns): (Vec<_>, Vec<_>) = untried.into_iter().unzip();
+        spill::give_back(&storing.recorder.database, &ids, &returns).await?;
     }
     Ok(stored)
 }
@@ -129,10 +146,10 @@ async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<(usize, boo
     };
     let queue = &first.queue.clone();
     let returns = first.returns;
-    let mut over = BTreeSet::new();
+    let mut over = BTreeMap::new();
     let mut entries = Vec::new();
     for one in taken {
-        over.insert(one.id);
+        over.insert(one.id, one.returns);
         let decoded = |entry| DecodedEntry::new(entry, Some(one.id));
         entries.extend(one.entries.into_iter().map(decoded));
     }
@@ -150,14 +167,14 @@ async fn store(storing: &Storing<'_>, taken: Vec<Spilled>) -> Result<(usize, boo
     // What is to be a dead letter is not tried again; otherwise this worker has lived.
     let takes = if letters.is_empty() { 0 } else { returns };
     let unfinished = left.into_iter().chain(letters);
-    let left: Vec<i64> = unfinished
-        .filter_map(|one| over.take(&one.spilled?))
-        .collect();
+    let left = unfinished.filter_map(|one| over.remove_entry(&one.spilled?));
+    let (left, before): (Vec<_>, Vec<_>) = left.unzip();
     // Those that are stored are deleted already; of the others there are dead letters.
     if over.len() > done || !left.is_empty() {
-        let over: Vec<i64> = over.into_iter().collect();
+        let over: Vec<i64> = over.into_keys().collect();
         let database = &storing.recorder.database;
-        spill::settle_spilled(database, &over, &left, PUT_OFF.as_secs_f64(), takes).await?;
+        let pause = PUT_OFF.as_secs_f64();
+        spill::settle_spilled(database, &over, &left, &before, pause, takes).await?;
     }
     Ok((done, is_locked))
 }

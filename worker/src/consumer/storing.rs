@@ -76,7 +76,8 @@ impl Storing<'_> {
         loop {
             let tried = self.attempt(queue, all.left).await;
             all.letters.extend(tried.letters);
-            all.locked.extend(tried.locked);
+            // What is not left met no lock in the end.
+            all.locked = tried.locked;
             all.done += tried.done;
             all.left = tried.left;
             if all.left.is_empty() || self.database_answers().await {
@@ -99,6 +100,7 @@ impl Storing<'_> {
         }
         let aside = entries.iter().map(|(one, returns)| spill::Aside {
             workspace: one.door().map_or(Uuid::nil(), |door| door.0.into()),
+            batch: one.entry.message_id().and_then(|id| id.parse().ok()),
             alone: one.entry.alone(),
             returns: *returns,
         });
@@ -106,8 +108,13 @@ impl Storing<'_> {
         let mut patience = Patience::new(stop);
         // The database crate logs the failure.
         let database = &self.recorder.database;
-        while spill::put(database, queue, &aside).await.is_err() {
-            patience.pause().await?;
+        let mut rest = &aside[..];
+        while !rest.is_empty() {
+            let (part, others) = rest.split_at(spill::that_fit(rest));
+            while spill::put(database, queue, part).await.is_err() {
+                patience.pause().await?;
+            }
+            rest = others;
         }
         self.set_aside.notify_one();
         Ok(())

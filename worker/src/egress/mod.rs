@@ -2,7 +2,7 @@
 //!
 //! Whether a host is allowed is decided after its name is resolved, by the same addresses that are
 //! then connected to. Redirects are not followed, proxies from the environment are not used, and
-//! answers are read up to a limit.
+//! answers are read up to a limit, as UTF-8 whatever charset they came in.
 
 mod addresses;
 mod allow_list;
@@ -15,13 +15,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use encoding_rs::{Encoding, UTF_8};
 use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
-use letterbox_workflow::actions::Request;
+use letterbox_workflow::actions::{MAX_ANSWER, Request, TIMEOUT};
 use reqwest::{
     Method,
     dns::{Addrs, Name, Resolve, Resolving},
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
     redirect,
 };
 use url::{Host, Url};
@@ -31,10 +32,6 @@ use self::addresses::{AllowedAddresses, ForbiddenAddress};
 pub(crate) use self::allow_list::AllowList;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the first byte sent to the last one read.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum bytes read of an answer; the rest is ignored.
-pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
@@ -70,7 +67,9 @@ pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     /// How long the answer asks to wait before another attempt.
     pub(crate) retry_after: Option<Duration>,
-    /// At most the first 64 KiB of the body.
+    /// The server to which it redirects.
+    pub(crate) location: Option<String>,
+    /// At most the first [`MAX_ANSWER`] bytes of the body.
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
     pub(crate) is_complete: bool,
@@ -116,12 +115,13 @@ impl Egress {
         public.or_else(allowed).unwrap_or(&self.others)
     }
 
-    /// Sends a request once, with its trace context if it is traced.
+    /// Sends a request once, which takes `timeout` at most, with its trace context if it is traced.
     pub(crate) async fn send(
         &self,
         request: &Request,
         credential: &Credential,
         key: Uuid,
+        timeout: Duration,
         traceparent: Option<String>,
     ) -> Result<HttpResponse, EgressError> {
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
@@ -135,9 +135,10 @@ impl Egress {
             headers.entry(TRACEPARENT).or_insert(context);
         }
         let mut sending = way.client.request(method, url).headers(headers);
+        sending = sending.timeout(timeout);
         if let Some(body) = &request.body {
             sending = sending
-                .header(CONTENT_TYPE, "application/json")
+                .header(CONTENT_TYPE, request.body_type.as_str())
                 .body(body.clone());
         }
         exchange("request", sending.send()).await
@@ -207,12 +208,14 @@ impl Way {
 async fn receive(mut response: reqwest::Response) -> HttpResponse {
     let status = response.status().as_u16();
     let retry_after = retry_after(response.headers(), SystemTime::now());
+    let location = response.headers().get(LOCATION).map(origin);
+    let charset = charset(response.headers());
     let mut body = Vec::new();
     let mut is_complete = true;
-    while body.len() < MAX_BODY_BYTES {
+    while body.len() < MAX_ANSWER {
         match response.chunk().await {
             Ok(Some(chunk)) => {
-                let room = MAX_BODY_BYTES - body.len();
+                let room = MAX_ANSWER - body.len();
                 body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             }
             Ok(None) => break,
@@ -223,9 +226,15 @@ async fn receive(mut response: reqwest::Response) -> HttpResponse {
             }
         }
     }
+    if charset != UTF_8 {
+        // Three bytes of UTF-8 may come of one.
+        body = charset.decode(&body).0.into_owned().into_bytes();
+        body.truncate(MAX_ANSWER);
+    }
     HttpResponse {
         status,
         retry_after,
+        location,
         body,
         is_complete,
     }
@@ -247,11 +256,38 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
     Some(headers)
 }
 
-/// Parses `Retry-After`: seconds, or a date. `None` for a date in the past.
+/// The server that `Location` names. Nothing more of it is told: it may have values of the request.
+fn origin(location: &HeaderValue) -> String {
+    let url = location
+        .to_str()
+        .ok()
+        .and_then(|text| Url::parse(text).ok());
+    match url.filter(Url::has_host) {
+        Some(url) => url.origin().ascii_serialization(),
+        None => "another path".to_owned(),
+    }
+}
+
+/// The charset that `Content-Type` names; UTF-8 if it names none that is known.
+fn charset(headers: &HeaderMap) -> &'static Encoding {
+    let given = headers
+        .get(CONTENT_TYPE)
+        .and_then(|given| given.to_str().ok());
+    let mut parameters = given.unwrap_or_default().split(';').skip(1);
+    let named = parameters.find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let is_it = name.trim().eq_ignore_ascii_case("charset");
+        is_it.then(|| value.trim().trim_matches('"'))
+    });
+    let known = named.and_then(|name| Encoding::for_label(name.as_bytes()));
+    known.unwrap_or(UTF_8)
+}
+
+/// Parses `Retry-After`: seconds, also with a fraction, or a date. `None` for a date in the past.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
         Err(_) => httpdate::parse_http_date(text)
             .ok()?
             .duration_since(now)
@@ -316,21 +352,50 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         let given = |text: &'static str| {
             let headers = [(RETRY_AFTER, HeaderValue::from_static(text))];
-            retry_after(&headers.into_iter().collect(), now).map(|after| after.as_secs())
+            retry_after(&headers.into_iter().collect(), now).map(|after| after.as_secs_f64())
         };
         for (text, expected) in [
-            ("120", Some(120)),
-            (" 7 ", Some(7)),
-            ("Sun, 09 Sep 2001 01:48:40 GMT", Some(120)),
-            ("Sunday, 09-Sep-01 01:48:40 GMT", Some(120)),
+            ("120", Some(120.0)),
+            (" 7 ", Some(7.0)),
+            ("1.5", Some(1.5)),
+            ("Sun, 09 Sep 2001 01:48:40 GMT", Some(120.0)),
+            ("Sunday, 09-Sep-01 01:48:40 GMT", Some(120.0)),
             ("Sun, 09 Sep 2001 01:46:39 GMT", None),
             ("-1", None),
-            ("1.5", None),
+            ("NaN", None),
+            ("1e99", None),
             ("soon", None),
             ("", None),
         ] {
             assert_eq!(given(text), expected, "{text}");
         }
         assert_eq!(retry_after(&HeaderMap::new(), now), None);
+    }
+
+    #[test]
+    fn a_redirect_names_its_server_alone() {
+        for (given, expected) in [
+            ("https://new.example/people/Ada?x=y", "https://new.example"),
+            ("http://new.example:8080", "http://new.example:8080"),
+            ("/people/Ada", "another path"),
+            ("mailto:ada@example.com", "another path"),
+        ] {
+            assert_eq!(origin(&HeaderValue::from_static(given)), expected);
+        }
+    }
+
+    #[test]
+    fn an_answer_names_its_charset() {
+        for (given, expected) in [
+            ("application/json", "UTF-8"),
+            ("application/json; charset=utf-8", "UTF-8"),
+            ("text/plain; x=y; Charset=\"ISO-8859-1\"", "windows-1252"),
+            ("text/plain;charset=shift_jis", "Shift_JIS"),
+            ("text/plain;charset=klingon", "UTF-8"),
+        ] {
+            let headers = [(CONTENT_TYPE, HeaderValue::from_static(given))];
+            let charset = charset(&headers.into_iter().collect());
+            assert_eq!(charset.name(), expected, "{given}");
+        }
     }
 }

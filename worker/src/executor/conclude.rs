@@ -12,6 +12,8 @@ use super::{
 };
 use crate::metrics;
 
+/// The status of a request that conflicts with what is there.
+const CONFLICT: u16 = 409;
 /// Methods that change nothing.
 const SAFE_METHODS: [&str; 2] = ["GET", "HEAD"];
 
@@ -52,7 +54,17 @@ impl Sending<'_> {
                 status,
                 end,
             } => {
-                let left = end.left_unanswered(self.record.unanswered + 1);
+                let before = self.record.unanswered;
+                let reason = match status {
+                    // What it conflicts with may be what that attempt has done.
+                    Some(CONFLICT) if before > 0 => {
+                        format!(
+                            "{reason}; an earlier attempt, which got no answer, may have done it"
+                        )
+                    }
+                    _ => reason,
+                };
+                let left = end.left_unanswered(before + 1);
                 self.fail(reason, Some(answer(end, status, body)), left)
             }
             Verdict::Retry {

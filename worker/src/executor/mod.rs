@@ -52,7 +52,7 @@ use letterbox_common::{
 use letterbox_database::{Database, DatabaseError, Fault, Statement};
 use letterbox_workflow::{
     Condition,
-    actions::{Branch, Step},
+    actions::{Branch, Step, TIMEOUT},
 };
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -70,11 +70,7 @@ use self::{
     transition::{Change, End, Failure, Outcome, Then, Transition, Written},
     turns::Place,
 };
-use crate::{
-    egress::{self, Egress},
-    metrics, outcome,
-    stored_bytes::StoredBytes,
-};
+use crate::{egress::Egress, metrics, outcome, stored_bytes::StoredBytes, worker::Worker};
 
 /// How often the log names an account that could not be used, and how many in that time.
 const TELL_EVERY: Duration = Duration::from_secs(60);
@@ -87,8 +83,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// How long a request may wait between the commit of its beginning and its sending, and its answer
 /// until it is written.
 const MARGIN: Duration = Duration::from_secs(15);
-/// What is left of a lease when an attempt begins, at least: the longest request, and the margin.
-pub(crate) const MIN_LEASE: Duration = egress::TIMEOUT.saturating_add(MARGIN);
+/// A lease outlasts a request, and the margin; for one that may take longer it is longer.
+pub(crate) const MIN_LEASE: Duration = TIMEOUT.saturating_add(MARGIN);
 /// How long a run is left to other workers that this one can't execute.
 const LEAVE_FOR: Duration = Duration::from_secs(15);
 /// Turns in a row that may record nothing before a run is given up: what they come to is always the
@@ -140,9 +136,7 @@ pub(crate) struct Executor {
 impl Executor {
     /// An executor that writes with tasks of `writing`, which end when it is dropped.
     pub(crate) fn new(
-        database: Database,
-        keys: KeyRing,
-        egress: Egress,
+        worker: Worker,
         timeouts: Timeouts,
         stop: CancellationToken,
         stored_bytes: StoredBytes,
@@ -155,11 +149,11 @@ impl Executor {
                 .max_capacity(MAX_TOLD)
                 .time_to_live(TELL_EVERY)
                 .build(),
-            parsed: Parsed::new(database.clone()),
-            batches: Batches::start(&database, timeouts.lease, writing),
-            database,
-            keys,
-            egress,
+            parsed: Parsed::new(worker.database.clone()),
+            batches: Batches::start(&worker.database, timeouts.lease, writing),
+            database: worker.database,
+            keys: worker.keys,
+            egress: worker.egress,
             timeouts,
             stop,
         }
@@ -230,6 +224,7 @@ impl Executor {
             Step::Send(outgoing) => self.send(run, &next, outgoing).await,
             Step::Delegate(agent) => self.delegate(run, &next, agent).await,
             Step::Wait(time) => Ok(wait(run, &next, *time)),
+            Step::Fail(reason) => Err(reason.clone().into()),
         };
         match outcome {
             Ok(outcome) => Ok(outcome),

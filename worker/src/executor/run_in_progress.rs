@@ -12,7 +12,7 @@ use letterbox_common::ids::{AccountId, UserId};
 use letterbox_traces::Span;
 use letterbox_workflow::{
     TemplateContext,
-    actions::{Action, MAX_STORED},
+    actions::{Action, MAX_ANSWER, MAX_STORED},
     release::Release,
 };
 
@@ -23,7 +23,6 @@ use super::{
     transition::{ActionKey, End, Then},
     turns::Place,
 };
-use crate::egress::MAX_BODY_BYTES;
 
 /// A run in this worker's turn.
 pub(super) struct RunInProgress<'p> {
@@ -90,7 +89,7 @@ impl<'p> RunInProgress<'p> {
 
     /// Whether it may store a request of so many bytes, and the longest answer to it.
     pub(super) fn has_room_for(&self, request: usize) -> bool {
-        self.stored.load(Ordering::Relaxed) + request + MAX_BODY_BYTES <= MAX_STORED
+        self.stored.load(Ordering::Relaxed) + request + MAX_ANSWER <= MAX_STORED
     }
 
     /// Which action is written about.

@@ -169,6 +169,7 @@ impl Sending<'_> {
             action: self.run.key(self.next),
             account,
             decided,
+            timeout: self.outgoing.timeout(),
             was_asked: self.record.approval.is_some(),
         });
         let has_failed = AtomicBool::new(false);
@@ -233,7 +234,8 @@ impl Sending<'_> {
                 let request = &prepared.rendered.request;
                 let traceparent = span.as_ref().map(Span::traceparent);
                 let egress = &self.executor.egress;
-                let sending = egress.send(request, &credential, attempt.key, traceparent);
+                let timeout = self.outgoing.timeout();
+                let sending = egress.send(request, &credential, attempt.key, timeout, traceparent);
                 sending.await
             }
             Err(error) => Err(error),

@@ -39,6 +39,8 @@ pub struct Beginning {
     pub action: ActionKey,
     pub account: AccountId,
     pub decided: Decided,
+    /// How long the exchange takes at most: the lease outlasts it.
+    pub timeout: Duration,
     /// A person was asked about it.
     pub was_asked: bool,
 }

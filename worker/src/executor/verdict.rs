@@ -74,19 +74,21 @@ pub(super) fn judge(
     // What another attempt may mend goes on; everything else is final.
     let (error, status, after, end) = match sent {
         Ok(response @ HttpResponse { status, .. }) => match *status {
-            200..300 => match outgoing.conclude(&response.body, response.is_complete) {
-                Conclusion::Done => return done(None, *status),
-                Conclusion::Chose(branch) => return done(Some(branch), *status),
-                Conclusion::Failed(reason) => return fail(reason, Some(*status), answered),
+            status if outgoing.is_answer(status) => match outgoing
+                .conclude(&response.body, response.is_complete)
+            {
+                Conclusion::Done => return done(None, status),
+                Conclusion::Chose(branch) => return done(Some(branch), status),
+                Conclusion::Failed(reason) => return fail(reason, Some(status), answered),
                 Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, unknown),
             },
             // Too many requests, or a server in trouble: it may be well later.
             429 | 500.. => {
                 let after = response.retry_after;
                 let end = end_of(*status);
-                (answered_with(*status), Some(*status), after, end)
+                (answered_with(response), Some(*status), after, end)
             }
-            status => return fail(answered_with(status), Some(status), end_of(status)),
+            status => return fail(answered_with(response), Some(status), end_of(status)),
         },
         Err(EgressError::Refused(reason)) => return fail(reason.clone(), None, not_done),
         Err(EgressError::NotSent(error)) => (error.clone(), None, None, not_done),
@@ -115,8 +117,17 @@ fn end_of(status: u16) -> AttemptEnd {
     }
 }
 
-fn answered_with(status: u16) -> String {
-    format!("answered with status {status}")
+/// What an answer that is a failure says: its status, and where it redirects: that is not followed.
+fn answered_with(response: &HttpResponse) -> String {
+    let status = response.status;
+    let location = response
+        .location
+        .as_ref()
+        .filter(|_| (300..400).contains(&status));
+    match location {
+        Some(server) => format!("answered with status {status}: moved to {server}"),
+        None => format!("answered with status {status}"),
+    }
 }
 
 /// How long nothing is sent after so many attempts: as long as the answer `asks`, or `first`,
@@ -153,6 +164,7 @@ mod tests {
         Ok(HttpResponse {
             status,
             retry_after: None,
+            location: None,
             body,
             is_complete: true,
         })
@@ -258,11 +270,32 @@ mod tests {
         let busy = HttpResponse {
             status: 429,
             retry_after: after,
+            location: None,
             body: vec![],
             is_complete: true,
         };
+        let mut moved = answer(308, "").unwrap();
+        moved.location = Some("https://new.example".to_owned());
+        let told = "answered with status 308: moved to https://new.example";
+        let mut verdict = fail(told, Some(308));
+        if let Verdict::Fail { end, .. } = &mut verdict {
+            *end = AttemptEnd::NotDone;
+        }
+        assert_eq!(judge(request.as_ref(), &Ok(moved), 1, 10), verdict);
         let verdict = judge(request.as_ref(), &Ok(busy), 1, 10);
         assert!(matches!(verdict, Verdict::Retry { after: given, .. } if given == after));
+    }
+
+    #[test]
+    fn a_status_that_is_expected_is_an_answer() {
+        let request = outgoing(
+            r#"{"id":"a","type":"http.request","account":"c","method":"GET","path":"/",
+                "expect":[200,404]}"#,
+        );
+        for (status, is_done) in [(200, true), (204, true), (404, true), (400, false)] {
+            let verdict = judge(request.as_ref(), &answer(status, ""), 1, 10);
+            assert_eq!(verdict.label() == "done", is_done, "{status}");
+        }
     }
 
     #[test]
@@ -282,11 +315,9 @@ mod tests {
             judge(asking.as_ref(), &answer(200, &chat("Yes.")), 1, 10),
             yes
         );
+        let verdict = judge(asking.as_ref(), &answer(200, &chat("maybe")), 1, 10);
         let neither = "the model answered neither yes nor no";
-        for body in [chat("maybe"), String::new(), "{}".to_owned()] {
-            let verdict = judge(asking.as_ref(), &answer(200, &body), 1, 10);
-            assert_eq!(verdict, fail(neither, Some(200)), "{body}");
-        }
+        assert_eq!(verdict, fail(neither, Some(200)));
         let mut cut = answer(200, &chat("yes")).unwrap();
         cut.is_complete = false;
         let broke_off = Verdict::Retry {

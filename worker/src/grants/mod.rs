@@ -3,40 +3,41 @@
 //! credential of its account, so runs know nothing of grants. When there is none, because the owner
 //! has taken back what was granted, the account waits for its owner, and with it its runs.
 
+mod answer;
 mod store;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use letterbox_common::{
     grant::Grant,
-    sealing::{KeyRing, OpenError, Place, Seal, Secret},
+    sealing::{OpenError, Place, Seal, Secret},
 };
-use letterbox_database::{Database, DatabaseError, Fault};
+use letterbox_database::{DatabaseError, Fault};
 use oauth2::{
     AuthType, AuthorizationCode, ClientId, ClientSecret, HttpRequest, PkceCodeVerifier,
     RedirectUrl, RefreshToken, RequestTokenError, Scope, TokenResponse, TokenUrl,
-    basic::{BasicClient, BasicErrorResponse, BasicErrorResponseType, BasicTokenResponse},
+    basic::{BasicClient, BasicErrorResponse, BasicTokenResponse},
 };
-use tokio::sync::Semaphore;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
-use self::store::{Due, KeptGrant};
 pub(crate) use self::store::{STATEMENTS, refuse_token};
+use self::{
+    answer::AskError,
+    store::{Due, KeptGrant},
+};
 use crate::{
-    egress::{Egress, EgressError},
+    egress::Egress,
+    leased::{self, Pace, work},
     metrics, outcome,
+    worker::Worker,
 };
 
-/// How often the worker looks for grants that are due.
-const EVERY: Duration = Duration::from_secs(1);
-/// Maximum exchanges at a time.
-const AT_ONCE: usize = 100;
-/// No exchange begins so long after its grant was taken: two questions later another worker may
-/// take it.
-const BEGINS_WITHIN: Duration = Duration::from_secs(15);
+const PACE: Pace = Pace {
+    every: Duration::from_secs(1),
+    at_once: 100,
+    // Two questions later another worker may take the grant.
+    begins_within: Duration::from_secs(15),
+};
 /// How long before its end a token is renewed; one that lasts less than twice as long, at half
 /// time.
 const EARLY: Duration = Duration::from_secs(300);
@@ -59,59 +60,22 @@ enum NoToken {
     Failed(String),
 }
 
-/// The token server's answer, if it is none.
-#[derive(Debug, thiserror::Error)]
-enum AskError {
-    #[error("{0}")]
-    Egress(#[from] EgressError),
-    #[error("it answered with status {0}")]
-    Status(u16),
-    #[error("its answer can't be read")]
-    Unreadable,
-}
-
-/// Answers of a server that is temporarily unavailable.
-const TROUBLES: [&str; 3] = ["temporarily_unavailable", "server_error", "slow_down"];
-
 type GrantRefusal = RequestTokenError<AskError, BasicErrorResponse>;
 
 /// Gets tokens.
-pub(crate) struct Grants {
-    pub(crate) database: Database,
-    pub(crate) keys: KeyRing,
-    pub(crate) egress: Egress,
-}
+pub(crate) struct Grants(pub(crate) Worker);
 
 impl Grants {
     /// Renews until `stop`, and ends what has begun: a refresh token may work only once.
     pub(crate) async fn keep(self, stop: CancellationToken) {
-        let grants = Arc::new(self);
-        let exchanges = TaskTracker::new();
-        // What is written for long, because an account is locked, takes nobody's place.
-        let places = Arc::new(Semaphore::new(AT_ONCE));
-        while !stop.is_cancelled() {
-            let taken = Instant::now();
-            let free = places.available_permits() as i32;
-            // The database crate logs the failure; the next round tries again.
-            let due = store::take_grants(&grants.database, free).await;
-            for due in due.unwrap_or_default() {
-                let grants = Arc::clone(&grants);
-                let place = Arc::clone(&places);
-                let place = place.try_acquire_owned();
-                exchanges.spawn(async move { grants.renew(&due, taken, place).await });
-            }
-            stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
-        }
-        exchanges.close();
-        exchanges.wait().await;
+        let take = |most| store::take_grants(&self.0.database, most as i32);
+        work(&PACE, &stop, take, |due, place| self.renew(due, place)).await;
     }
 
     /// Exchanges a grant, and writes what came of it for as long as the database is away.
-    async fn renew(&self, due: &Due, taken: Instant, place: impl Sized) {
-        if taken.elapsed() > BEGINS_WITHIN {
-            return;
-        }
-        let exchanged = self.exchange(due).await;
+    async fn renew(&self, due: Due, place: leased::Place) {
+        let exchanged = self.exchange(&due).await;
+        // What is written for long, because an account is locked, takes nobody's place.
         drop(place);
         let outcome = match &exchanged {
             Ok(_) => "renewed",
@@ -120,14 +84,16 @@ impl Grants {
         };
         metrics::TOKENS.add([outcome], 1);
         if let Err(error) = &exchanged {
-            tracing::warn!(account_id = %due.account_id, %error, outcome,
-                "an account got no token");
+            // What a server says in its refusal is for the owner: it may be anything.
+            let error = Some(error).filter(|error| matches!(error, NoToken::Failed(_)));
+            let error = error.map(tracing::field::display);
+            tracing::warn!(account_id = %due.account_id, error, outcome, "an account got no token");
         }
         let mut pauses = outcome::pauses();
-        while let Err(error) = self.write(due, &exchanged).await
+        while let Err(error) = self.write(&due, &exchanged).await
             && error.fault == Fault::Transient
         {
-            tokio::time::sleep(pauses.next().unwrap_or(EVERY).min(EVERY)).await;
+            tokio::time::sleep(pauses.next().unwrap_or(PACE.every).min(PACE.every)).await;
         }
     }
 
@@ -136,7 +102,7 @@ impl Grants {
         due: &Due,
         exchanged: &Result<KeptGrant, NoToken>,
     ) -> Result<(), DatabaseError> {
-        let database = &self.database;
+        let database = &self.0.database;
         let workspace = due.workspace_id;
         let account = due.account_id;
         match exchanged {
@@ -180,18 +146,18 @@ impl Grants {
             return Err(NoToken::Spent(why.to_owned()));
         }
         let asking = Asking {
-            egress: &self.egress,
+            egress: &self.0.egress,
             due,
             secret: secret.as_ref().and_then(|secret| text(secret)),
             grant: grant.as_ref(),
         };
         let asked = Instant::now();
         let answer = match asking.ask(AuthType::BasicAuth).await {
-            // Some servers look for the client in the body only.
-            Err(error) if has_secret_refused(&error) => asking.ask(AuthType::RequestBody).await,
+            // Some servers look for the client in the body only, and say so in words of their own.
+            Err(error) if asking.may_want_body(&error) => asking.ask(AuthType::RequestBody).await,
             answer => answer,
         };
-        let answer = answer.map_err(|error| match (no_token(&error), &grant) {
+        let answer = answer.map_err(|error| match (asking.no_token(&error), &grant) {
             (NoToken::Refused(why), Some(Grant::Code { .. })) => NoToken::Spent(why),
             (why, _) => why,
         });
@@ -202,7 +168,7 @@ impl Grants {
         let Some(sealed) = sealed else {
             return Ok(None);
         };
-        let opened = self.keys.open(place, sealed).map_err(|error| {
+        let opened = self.0.keys.open(place, sealed).map_err(|error| {
             let reason = format!("its client secret or refresh token can't be decrypted: {error}");
             match error {
                 OpenError::UnknownKey { .. } => NoToken::Failed(reason),
@@ -225,7 +191,7 @@ impl Grants {
             return Err(refused("what its server gave is no token"));
         }
         let seal = |place, value: &[u8]| {
-            let sealed = self.keys.seal(place, value);
+            let sealed = self.0.keys.seal(place, value);
             sealed.map_err(|error| NoToken::Failed(error.to_string()))
         };
         let fresh = answer.refresh_token();
@@ -253,6 +219,34 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// Whether the refusal may be one of the client in the header.
+    fn may_want_body(&self, error: &GrantRefusal) -> bool {
+        let has_secret = self.secret.is_some();
+        has_secret && matches!(error, RequestTokenError::Request(error) if error.may_be_of_client())
+    }
+
+    /// A refusal of the token server is final; what a proxy may have sent is not.
+    fn no_token(&self, error: &GrantRefusal) -> NoToken {
+        let RequestTokenError::Request(error) = error else {
+            return NoToken::Failed(answer::NOT_UNDERSTOOD.to_owned());
+        };
+        match error.is_final() {
+            true => NoToken::Refused(error.to_string()),
+            false => NoToken::Failed(error.to_string()),
+        }
+    }
+
+    /// What a server may quote of what it was sent, and nobody else may read.
+    fn secrets(&self) -> Vec<String> {
+        let sent = match self.grant {
+            Some(Grant::Code { code, .. }) => Some(code.as_str()),
+            Some(Grant::RefreshToken(token)) => Some(token.as_str()),
+            None => None,
+        };
+        let secrets = [self.secret, sent].into_iter().flatten();
+        secrets.map(str::to_owned).collect()
+    }
+
     async fn ask(&self, auth: AuthType) -> Result<BasicTokenResponse, GrantRefusal> {
         let invalid = |error: oauth2::url::ParseError| GrantRefusal::Other(error.to_string());
         let token_url = TokenUrl::new(self.due.token_url.clone()).map_err(invalid)?;
@@ -262,7 +256,7 @@ impl Asking<'_> {
         if let Some(secret) = self.secret {
             client = client.set_client_secret(ClientSecret::new(secret.to_owned()));
         }
-        let http = |request| send(self.egress.clone(), request);
+        let http = |request| send(self.egress.clone(), request, self.secrets());
         match self.grant {
             None => {
                 let scopes = self.due.scope.iter().flat_map(|scope| scope.split(' '));
@@ -291,18 +285,12 @@ impl Asking<'_> {
     }
 }
 
-async fn send(egress: Egress, request: HttpRequest) -> Result<oauth2::HttpResponse, AskError> {
-    let answer = egress.send_as_is(request).await?;
-    if answer.status == 429 || answer.status >= 500 || !answer.is_complete {
-        return Err(AskError::Status(answer.status));
-    }
-    // Some servers refuse with 200.
-    let body = std::str::from_utf8(&answer.body).unwrap_or_default();
-    let is_refused = serde_json::from_str::<BasicErrorResponse>(body).is_ok();
-    let status = if is_refused { 400 } else { answer.status };
-    let mut response = oauth2::HttpResponse::new(answer.body);
-    *response.status_mut() = status.try_into().map_err(|_| AskError::Unreadable)?;
-    Ok(response)
+async fn send(
+    egress: Egress,
+    request: HttpRequest,
+    secrets: Vec<String>,
+) -> Result<oauth2::HttpResponse, AskError> {
+    answer::read(egress.send_as_is(request).await?, &secrets)
 }
 
 fn text(secret: &Secret) -> Option<&str> {
@@ -311,35 +299,6 @@ fn text(secret: &Secret) -> Option<&str> {
 
 fn refused(why: &str) -> NoToken {
     NoToken::Refused(why.to_owned())
-}
-
-fn has_secret_refused(error: &GrantRefusal) -> bool {
-    matches!(error, RequestTokenError::ServerResponse(answer)
-        if *answer.error() == BasicErrorResponseType::InvalidClient)
-}
-
-/// An error of the authorization server is final; one that a proxy may have sent is not.
-fn no_token(error: &GrantRefusal) -> NoToken {
-    match error {
-        RequestTokenError::ServerResponse(answer) => match answer.error() {
-            BasicErrorResponseType::Extension(word) if TROUBLES.contains(&word.as_str()) => {
-                NoToken::Failed(format!("its server says {word}"))
-            }
-            word => match word.to_string() {
-                word if is_plain(&word) => NoToken::Refused(format!("its server says {word}")),
-                _ => refused("its server refuses"),
-            },
-        },
-        RequestTokenError::Request(error) => NoToken::Failed(error.to_string()),
-        RequestTokenError::Parse(..) => NoToken::Failed(AskError::Unreadable.to_string()),
-        RequestTokenError::Other(why) => NoToken::Failed(why.clone()),
-    }
-}
-
-/// Whether a server's word for why is one: it could be anything, what is secret as well.
-fn is_plain(word: &str) -> bool {
-    let is_of_words = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
-    word.len() <= 40 && word.bytes().all(is_of_words)
 }
 
 /// When a token is renewed that lasts so long.

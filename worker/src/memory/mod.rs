@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 pub(crate) use self::store::STATEMENTS;
 use self::store::{Halves, Segment, Size};
-use crate::{metrics, waiting};
+use crate::{metrics, upkeep::waiting::is_oldest_worker};
 
 /// Claims that are moved when there are so many: a smaller table is fast enough, and what is moved
 /// in larger pieces is written less often.
@@ -105,7 +105,7 @@ impl Mover {
             let mut told: Option<Instant> = None;
             loop {
                 // The database crate logs failures.
-                let is_oldest = waiting::is_oldest_worker(&self.database, worker).await;
+                let is_oldest = is_oldest_worker(&self.database, worker).await;
                 let mut has_work = matches!(is_oldest, Ok((true,)));
                 if let Ok((false,)) = is_oldest {
                     tell(&Size::default());
@@ -177,7 +177,12 @@ impl Mover {
             return Ok(false);
         }
         for one in segments {
-            if store::empty(&self.database, one, self.emptied_after).await? {
+            let seconds = self.emptied_after.as_secs_f64();
+            let (is_done,) = match one.state {
+                Copied => store::empty_half(&self.database, one.segment, seconds).await?,
+                _ => store::empty_segment(&self.database, one.segment, seconds).await?,
+            };
+            if is_done {
                 return Ok(true);
             }
             self.emptied_in_vain = Some(Instant::now());
@@ -202,7 +207,7 @@ impl Mover {
         let sizes: Vec<_> = free.map(|one| (one.segment, one.keys())).collect();
         let empty = of(Empty).count();
         let merged = segment::to_merge(&sizes, empty < FEW_EMPTY);
-        Ok(!merged.is_empty() && store::begin(&self.database, None, &merged).await?)
+        Ok(!merged.is_empty() && store::begin_segment(&self.database, None, &merged).await?.0)
     }
 
     /// Begins to move the claims of a half, or to fill the other one.
@@ -221,10 +226,12 @@ impl Mover {
                 false
             } else if claims.has_other {
                 claims.are_older(kept)
-                    && store::begin(&self.database, Some(claims.source), &[]).await?
+                    && store::begin_segment(&self.database, Some(claims.source), &[])
+                        .await?
+                        .0
             } else {
-                let source = claims.source.as_str();
-                self.are_many(claims) && store::change_halves(&self.database, source).await?.0
+                self.are_many(claims)
+                    && store::change_halves(&self.database, claims.source).await?.0
             };
             if has_begun {
                 return Ok(true);
@@ -267,8 +274,8 @@ impl Mover {
 
 fn tell(size: &Size) {
     let kinds = [
-        (MovedClaims::Deliveries, size.claims.deliveries),
-        (MovedClaims::Submissions, size.claims.submissions),
+        (MovedClaims::Deliveries, size.deliveries),
+        (MovedClaims::Submissions, size.submissions),
     ];
     for (kind, claims) in kinds {
         metrics::CLAIMS.set_under([kind.as_str()], claims as f64);

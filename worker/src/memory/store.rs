@@ -52,7 +52,8 @@ ORDER BY c.workspace_id, c.key_high LIMIT $3";
 
     /// From now on, claims are made in the other half. `false` if that is not empty, or if this is
     /// to be tried again.
-    pub(super) fn change_halves(source: &str) -> (bool,) = "SELECT change_halves($1) AS is_done";
+    pub(super) fn change_halves(source: MovedClaims) -> (bool,) = "
+SELECT change_halves($1) AS is_done";
 
     /// Rows of a segment: the last one before a key, and those that follow.
     fn read_memory(segment: i16, workspace: Uuid, key: Uuid, most: i64) -> Vec<ReadRow> = "
@@ -64,9 +65,10 @@ UNION ALL
  WHERE m.segment = $1 AND (m.workspace_id, m.first_key) >= ($2, $3)
  ORDER BY m.workspace_id, m.first_key LIMIT $4)";
 
-    /// Takes an empty segment, if there is one, to move claims into, or to merge others into.
-    fn begin_segment(moved: Option<&str>, merged: &[i16]) -> (Option<i16>,) = "
-SELECT begin_segment($1, $2) AS segment";
+    /// Takes an empty segment to move claims into, or to merge others into; `false` if there is
+    /// none.
+    pub(super) fn begin_segment(moved: Option<MovedClaims>, merged: &[i16]) -> (bool,) = "
+SELECT begin_segment($1, $2) IS NOT NULL AS is_done";
 
     /// Writes the rows that follow, carries claims over, and says where to go on.
     fn extend_segment(
@@ -76,12 +78,13 @@ SELECT begin_segment($1, $2) AS segment";
     ) = "
 SELECT extend_segment($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS is_done";
 
-    /// Empties the half that was copied into a segment.
-    fn empty_half(segment: i16, after_seconds: f64) -> (bool,) = "
+    /// Empties the half that was copied into a segment so long ago, unless somebody may still need
+    /// it.
+    pub(super) fn empty_half(segment: i16, after_seconds: f64) -> (bool,) = "
 SELECT empty_half($1, $2) AS is_done";
 
-    /// Empties a segment that was replaced.
-    fn empty_segment(segment: i16, after_seconds: f64) -> (bool,) = "
+    /// The same for a segment that was replaced.
+    pub(super) fn empty_segment(segment: i16, after_seconds: f64) -> (bool,) = "
 SELECT empty_segment($1, $2) AS is_done";
 }
 
@@ -133,22 +136,16 @@ impl Halves {
     }
 }
 
-/// About how many claims there are.
-#[derive(Default, FromRow)]
-pub(super) struct HalfClaims {
-    pub(super) deliveries: i64,
-    pub(super) submissions: i64,
-}
-
-/// What the memory holds, and about how many claims are not in it.
+/// What the memory holds, and what it does not.
 #[derive(Default, FromRow)]
 pub(super) struct Size {
     pub(super) keys: i64,
     /// Those that are looked up.
     pub(super) segments: i64,
     pub(super) bytes: i64,
-    #[row(flatten)]
-    pub(super) claims: HalfClaims,
+    /// About how many claims are not in it.
+    pub(super) deliveries: i64,
+    pub(super) submissions: i64,
 }
 
 /// A claim of the half that is to be moved.
@@ -227,18 +224,6 @@ pub(super) async fn read_rows(
     })
 }
 
-/// Takes an empty segment to move claims into, or to merge segments into. Returns whether there was
-/// one.
-pub(super) async fn begin(
-    database: &Database,
-    moved: Option<MovedClaims>,
-    merged: &[i16],
-) -> Result<bool, DatabaseError> {
-    let moved = moved.map(MovedClaims::as_str);
-    let (segment,) = begin_segment(database, moved, merged).await?;
-    Ok(segment.is_some())
-}
-
 /// Writes rows into a segment, and carries claims over into the half that is filled, unless it was
 /// written since it was read. `next` is where to go on; `None` ends the segment.
 pub(super) async fn extend(
@@ -274,19 +259,4 @@ pub(super) async fn extend(
         next_key,
     )
     .await
-}
-
-/// Empties the half whose claims were copied into a segment so long ago, or the segment if it was
-/// replaced, unless somebody may still need it. Returns whether it did.
-pub(super) async fn empty(
-    database: &Database,
-    segment: &Segment,
-    after: Duration,
-) -> Result<bool, DatabaseError> {
-    let seconds = after.as_secs_f64();
-    let (is_done,) = match segment.state {
-        SegmentState::Copied => empty_half(database, segment.segment, seconds).await?,
-        _ => empty_segment(database, segment.segment, seconds).await?,
-    };
-    Ok(is_done)
 }

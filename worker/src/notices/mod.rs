@@ -8,13 +8,9 @@ mod store;
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use letterbox_common::{
-    Token,
-    sealing::{KeyRing, Place},
-};
-use letterbox_database::{Database, DatabaseError};
-use letterbox_workflow::actions::Request;
+use letterbox_common::{Token, sealing::Place};
+use letterbox_database::DatabaseError;
+use letterbox_workflow::actions::{self, BodyType, Request};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -24,23 +20,26 @@ pub(crate) use self::{
     store::STATEMENTS,
 };
 use crate::{
-    egress::{Credential, Egress},
+    egress::Credential,
     grants::refuse_token,
+    leased::{self, Pace, work},
     metrics,
+    worker::Worker,
 };
 
-/// How often the worker looks for what is to be sent.
-const EVERY: Duration = Duration::from_secs(1);
-/// Letters that are sent at once before others are looked for.
-const AT_ONCE: i32 = 20;
-/// How long one may take: less than the two minutes for which it is taken.
+const LETTERS: Pace = Pace {
+    every: Duration::from_secs(1),
+    at_once: 20,
+    begins_within: Duration::from_secs(30),
+};
+/// How long a letter may take: less than what is left of the two minutes for which it is taken.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// How often the worker looks for links that are asked for.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Makes letters, and sends them.
 pub(crate) struct Notices {
-    pub(crate) database: Database,
-    pub(crate) keys: KeyRing,
-    pub(crate) egress: Egress,
+    pub(crate) worker: Worker,
     /// `None` sends no e-mail.
     pub(crate) mailer: Option<Mailer>,
     /// The address of the desk as people see it.
@@ -52,38 +51,28 @@ pub(crate) struct Notices {
 impl Notices {
     /// Sends until `stop`. Several workers may do so at once. Links to sign in wait for no letter.
     pub(crate) async fn keep(self, stop: CancellationToken) {
-        let letters = async {
-            while !stop.is_cancelled() {
-                // The database crate logs the failure; the next round tries again.
-                let _ = self.round().await;
-                stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
-            }
+        let take = async |free: usize| {
+            // Those that are written are sent, whatever keeps further ones from being written.
+            let _ = store::write_letters(&self.worker.database, self.gather.as_secs_f64()).await;
+            store::take_letters(&self.worker.database, free as i32).await
         };
+        let letters = work(&LETTERS, &stop, take, |letter, place| {
+            self.try_once(letter, place)
+        });
+        // Whoever takes a request deletes it: there is no lease, and nothing to settle.
         let links = async {
             while let (Some(mailer), false) = (&self.mailer, stop.is_cancelled()) {
                 if !self.send_sign_in_link(mailer).await.unwrap_or(false) {
-                    stop.run_until_cancelled(tokio::time::sleep(EVERY)).await;
+                    stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY))
+                        .await;
                 }
             }
         };
         tokio::join!(letters, links);
     }
 
-    async fn round(&self) -> Result<(), DatabaseError> {
-        // Those that are written are sent, whatever keeps further ones from being written.
-        let written = store::write_letters(&self.database, self.gather.as_secs_f64()).await;
-        let letters = store::take_letters(&self.database, AT_ONCE).await?;
-        // One that takes its time holds up none of the others.
-        let sending = letters.iter().map(|letter| self.try_once(letter));
-        join_all(sending)
-            .await
-            .into_iter()
-            .collect::<Result<(), _>>()?;
-        written
-    }
-
-    async fn try_once(&self, letter: &Letter) -> Result<(), DatabaseError> {
-        let sending = tokio::time::timeout(TIMEOUT, self.send(letter)).await;
+    async fn try_once(&self, letter: Letter, _place: leased::Place) {
+        let sending = tokio::time::timeout(TIMEOUT, self.send(&letter)).await;
         let sent = sending.unwrap_or_else(|_| Err("it took too long".to_owned()));
         let outcome = if sent.is_ok() { "sent" } else { "failed" };
         metrics::LETTERS.add([outcome], 1);
@@ -92,9 +81,10 @@ impl Notices {
             tracing::warn!(workspace_id = %letter.workspace, letter_id = %letter.id, failure,
                 "a notice was not sent");
         }
-        let workspace = letter.workspace;
-        let id = letter.id;
-        store::end_letter(&self.database, workspace, id, failure.as_deref()).await
+        let failure = failure.as_deref();
+        // Where this fails, it is sent again when its lease is over.
+        let _ =
+            store::end_letter(&self.worker.database, letter.workspace, letter.id, failure).await;
     }
 
     async fn send(&self, letter: &Letter) -> Result<(), String> {
@@ -115,7 +105,7 @@ impl Notices {
                     header: &account.header,
                     base_url: &account.base_url,
                 };
-                let value = self.keys.open(place, &account.credential_sealed);
+                let value = self.worker.keys.open(place, &account.credential_sealed);
                 let credential = Credential {
                     header: account.header.clone(),
                     value: value.map_err(|error| error.to_string())?,
@@ -126,10 +116,12 @@ impl Notices {
                     url: account.base_url.clone(),
                     headers: Vec::new(),
                     body: Some(body.to_string()),
+                    body_type: BodyType::Json,
                 };
                 let answer = self
+                    .worker
                     .egress
-                    .send(&request, &credential, letter.id, None)
+                    .send(&request, &credential, letter.id, actions::TIMEOUT, None)
                     .await;
                 match answer.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),
@@ -138,7 +130,7 @@ impl Notices {
                         let used = &account.credential_sealed;
                         // The letter is tried again, with another token if there is one.
                         let refusing =
-                            refuse_token(&self.database, workspace, account.id, used, false);
+                            refuse_token(&self.worker.database, workspace, account.id, used, false);
                         let _ = refusing.await;
                         Err("the account refused its credential".to_owned())
                     }
@@ -160,7 +152,7 @@ impl Notices {
         let Ok(token) = Token::generate() else {
             return Ok(false);
         };
-        let asked = store::answer_sign_in_request(&self.database, &token.hash()).await?;
+        let asked = store::answer_sign_in_request(&self.worker.database, &token.hash()).await?;
         let Some(asked) = asked else {
             return Ok(false);
         };

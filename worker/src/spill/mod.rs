@@ -8,5 +8,6 @@
 mod store;
 
 pub(crate) use self::store::{
-    Aside, STATEMENTS, Spilled, give_back, leave, put, settle_spilled, take_spilled,
+    Aside, STATEMENTS, Spilled, give_back, leave, put, settle_spilled, spilling_workspaces,
+    take_spilled, that_fit,
 };

@@ -16,8 +16,6 @@ const NOTE_EVERY: Duration = Duration::from_secs(5);
 /// What a row is taken for beside its contents, with its claim and its entries in indexes. Runs
 /// count theirs in the statement that records them.
 pub(crate) const ROW_BYTES: u64 = 512;
-/// Number of writes between two sweeps of old days.
-const SWEEP_EVERY: u64 = 720;
 
 type ByteCounts = BTreeMap<(WorkspaceId, Option<WebhookId>), u64>;
 
@@ -35,7 +33,7 @@ impl StoredBytes {
 
     /// Writes the counts every few seconds, and once more at `stop`.
     pub(crate) async fn note(self, database: Database, stop: CancellationToken) {
-        for round in 0_u64.. {
+        loop {
             let pause = stop.run_until_cancelled(tokio::time::sleep(NOTE_EVERY));
             let goes_on = pause.await.is_some();
             let counts = self.take();
@@ -45,10 +43,6 @@ impl StoredBytes {
             }
             if !goes_on {
                 return;
-            }
-            if round.is_multiple_of(SWEEP_EVERY) {
-                // The database crate logs the failure; the next sweep tries again.
-                let _ = store::sweep_stored_bytes(&database).await;
             }
         }
     }

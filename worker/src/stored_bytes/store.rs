@@ -16,10 +16,6 @@ FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS new (workspace_id, webhook_
 JOIN workspaces USING (workspace_id)
 ORDER BY workspace_id, webhook_id NULLS FIRST
 ON CONFLICT (workspace_id, day, webhook_id) DO UPDATE SET bytes = s.bytes + EXCLUDED.bytes";
-
-    /// Deletes counts older than a week.
-    pub(super) fn sweep_stored_bytes() = "
-DELETE FROM stored_bytes WHERE day < (now() AT TIME ZONE 'UTC')::date - 7";
 }
 
 /// Writes counts, all or none.

@@ -7,27 +7,33 @@
 
 mod store;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use lapin::Connection;
 use letterbox_broker::{
     BrokerError, NotPublished, Published, Session, SignalChannel, SignalMessage, publishing_blocked,
 };
 use letterbox_common::process::readiness::Component;
-use letterbox_database::{Database, DatabaseError};
-use tokio::time::MissedTickBehavior;
+use letterbox_database::DatabaseError;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
+pub(crate) use self::store::STATEMENTS;
 use self::store::{Leased, NextSubscription, SubscriptionCursor, WantedSignals};
-pub(crate) use self::store::{STATEMENTS, subscription_lags};
-use crate::metrics;
+use crate::{
+    leased::{Pace, Place, work},
+    metrics,
+    worker::Worker,
+};
 
-/// How often the worker looks for subscriptions that have something to publish.
-const EVERY: Duration = Duration::from_millis(200);
-/// Subscriptions that one worker publishes for at once.
-const AT_ONCE: usize = 16;
+const PACE: Pace = Pace {
+    every: Duration::from_millis(200),
+    at_once: 16,
+    // Each step finds out whether the lease is over.
+    begins_within: LEASE,
+};
 /// How long a subscription is published for before others have their turn.
 const TURN: Duration = Duration::from_secs(2);
 /// After how many subscriptions in a row for which the broker did not answer another node is asked.
@@ -44,12 +50,7 @@ const MAX_BATCH_BYTES: i64 = 2 << 20;
 const MAX_REASON: usize = 300;
 
 /// Publishes signals for those who subscribe, on one connection.
-pub(crate) struct Subscriptions {
-    pub(crate) database: Database,
-    pub(crate) worker: Uuid,
-    /// The name of this process.
-    pub(crate) name: String,
-}
+pub(crate) struct Subscriptions(pub(crate) Worker);
 
 impl Session for Subscriptions {
     /// Publishes until `stop`, then finishes the batches that are under way.
@@ -60,35 +61,29 @@ impl Session for Subscriptions {
         stop: &CancellationToken,
     ) -> Result<(), BrokerError> {
         component.ready();
-        let mut publishing = FuturesUnordered::new();
-        let mut silent = 0;
-        let mut look = tokio::time::interval(EVERY);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let is_lost = silent >= MAX_SILENT;
-            if is_lost && publishing.is_empty() && !stop.is_cancelled() {
-                // A node that was frozen may leave its channels hanging: the next one is asked.
-                // Only some queues may be silent: those of others are served first.
-                return Err(BrokerError::Ended("the broker takes no signals".into()));
+        let end = stop.child_token();
+        let silent = AtomicU32::new(0);
+        let take = async |free: usize| {
+            // A node that was frozen may leave its channels hanging: the next one is asked. Only
+            // some queues may be silent: those of others are served first.
+            let is_lost = silent.load(Relaxed) >= MAX_SILENT;
+            if is_lost && free == PACE.at_once {
+                end.cancel();
             }
-            let may_take = publishing.len() < AT_ONCE && !is_lost && !stop.is_cancelled();
-            tokio::select! {
-                Some(is_silent) = publishing.next() => {
-                    silent = if is_silent { silent + 1 } else { 0 };
-                }
-                () = stop.cancelled(), if publishing.is_empty() => return Ok(()),
-                _ = look.tick(), if may_take => {
-                    let free = (AT_ONCE - publishing.len()) as i64;
-                    // The database crate logs the failure.
-                    let seconds = LEASE.as_secs_f64();
-                    let taking =
-                        store::take_subscriptions(&self.database, self.worker, free, seconds);
-                    let leased = taking.await;
-                    for leased in leased.unwrap_or_default() {
-                        publishing.push(self.serve(connection, leased, stop));
-                    }
-                }
-            }
+            let most = if is_lost { 0 } else { free as i64 };
+            let seconds = LEASE.as_secs_f64();
+            store::take_subscriptions(&self.0.database, self.0.id, most, seconds).await
+        };
+        let publish = async |leased, _place: Place| {
+            match self.serve(connection, leased, stop).await {
+                true => silent.fetch_add(1, Relaxed),
+                false => silent.swap(0, Relaxed),
+            };
+        };
+        work(&PACE, &end, take, publish).await;
+        match stop.is_cancelled() {
+            true => Ok(()),
+            false => Err(BrokerError::Ended("the broker takes no signals".into())),
         }
     }
 
@@ -110,7 +105,7 @@ impl Subscriptions {
         leased: Leased,
         stop: &CancellationToken,
     ) -> bool {
-        let failure = match SignalChannel::open(connection, &self.name, &leased.queue).await {
+        let failure = match SignalChannel::open(connection, &self.0.name, &leased.queue).await {
             Ok(channel) => {
                 let failure = self.publish_all(&channel, leased.clone(), stop).await;
                 channel.close().await;
@@ -121,18 +116,15 @@ impl Subscriptions {
         // Without the database, the lease ends by itself.
         let Ok(failure) = failure else { return false };
         let told = failure.as_ref().map(|failure| {
-            let told: String = failure.to_string().chars().take(MAX_REASON).collect();
-            tracing::warn!(
-                queue = leased.queue,
-                failure = told,
-                "signals were not published"
-            );
-            told
+            let failure: String = failure.to_string().chars().take(MAX_REASON).collect();
+            tracing::warn!(queue = leased.queue, failure, "signals were not published");
+            failure
         });
+        let database = &self.0.database;
         let workspace = leased.workspace;
-        let id = leased.id;
         let told = told.as_deref();
-        let releasing = store::release_subscription(&self.database, workspace, id, leased.by, told);
+        let releasing =
+            store::release_subscription(database, workspace, leased.id, leased.by, told);
         let _ = releasing.await;
         failure == Some(NotPublished::Silent)
     }
@@ -147,7 +139,7 @@ impl Subscriptions {
         let mut most = FIRST_BATCH;
         let began = Instant::now();
         while !stop.is_cancelled() && began.elapsed() < TURN {
-            let database = &self.database;
+            let database = &self.0.database;
             let workspace = leased.workspace;
             let id = leased.id;
             let reading =

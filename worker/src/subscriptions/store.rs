@@ -63,11 +63,6 @@ UPDATE subscriptions SET leased_by = NULL, leased_until = NULL, failure = $4,
         ELSE greatest(interval '1 second', least(interval '30 seconds',
             (clock_timestamp() - coalesce(failing_since, clock_timestamp())) / 4)) END
 WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3";
-
-    /// How far behind the subscriptions are that go on.
-    pub(crate) fn subscription_lags() -> Vec<Lag> = "
-SELECT queue, signals, seconds FROM subscription_lags WHERE paused_at IS NULL
-ORDER BY seconds DESC LIMIT 1000";
 }
 
 /// The place in a workspace's signals up to which a subscription has looked at them.
@@ -140,14 +135,4 @@ fn fields(row: &Row) -> Result<Vec<(&'static str, String)>, RowError> {
         fields.extend(value.map(|value| (column, value)));
     }
     Ok(fields)
-}
-
-/// How far behind a subscription is.
-#[derive(FromRow)]
-pub(crate) struct Lag {
-    pub(crate) queue: String,
-    /// Signals that it has not looked at, counted up to 10,000.
-    pub(crate) signals: i64,
-    /// How long ago the first of them was stored.
-    pub(crate) seconds: f64,
 }

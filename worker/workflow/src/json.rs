@@ -3,12 +3,16 @@
 
 use serde_json::Value;
 
+/// Maximum bytes that are read of an answer; the rest of it is cut.
+pub const MAX_ANSWER: usize = 64 << 10;
 /// Maximum values of one text.
 pub(crate) const MAX_VALUES: usize = 10_000;
 
-/// Parses JSON text. `None` if it isn't valid, or has more than [`MAX_VALUES`] values.
+/// Parses JSON text, with or without a byte order mark. `None` if it isn't valid, or has more than
+/// [`MAX_VALUES`] values.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(bytes).ok()?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_small = values(bytes) <= MAX_VALUES;
     is_small.then(|| serde_json::from_str(text).ok()).flatten()
 }
@@ -48,6 +52,7 @@ mod tests {
         let list = |items: usize| format!("[{}[]]", "[],".repeat(items - 1));
         assert!(parse(list(MAX_VALUES / 2 - 1).as_bytes()).is_some());
         assert!(parse(list(MAX_VALUES / 2).as_bytes()).is_none());
+        assert_eq!(parse("\u{feff}7".as_bytes()), Some(7.into()));
         assert!(parse(b"\xff").is_none() && parse(b"[1,]").is_none());
     }
 }

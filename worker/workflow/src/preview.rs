@@ -60,7 +60,7 @@ fn walk<'a>(
                     add(TOOL_CALL.name, account, method, taint.of_tool_call());
                 }
             }
-            Step::Choose(_) | Step::Wait(_) => {}
+            Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => {}
         }
         let below = trail.below(action);
         trail.pass(action);

@@ -106,7 +106,7 @@ impl<'a> Trail<'a> {
         let mut taint = match &action.step {
             Step::Send(_) => self.taint(action),
             Step::Delegate(_) => self.taint(action).of_tool_call(),
-            Step::Choose(_) | Step::Wait(_) => return,
+            Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => return,
         };
         // Untrusted text can manipulate the answer of a model that reads it.
         if action.kind.asks_a_model() && taint.is_any() {

@@ -9,7 +9,7 @@ use letterbox_common::{
     states::AccountWait,
 };
 use letterbox_operator::{
-    AccountRow, AccountUse, GrantStatus, LastAnswer, Member, NewAccount, NewGrant, bearer,
+    AccountRow, AccountSecret, AccountSettings, AccountUse, GrantStatus, LastAnswer, Member,
 };
 use url::Url;
 
@@ -87,19 +87,15 @@ pub(crate) async fn connect(visit: Visit) -> Answered {
         let words = "The address is no URL: begin with https:// and a host.";
         return refusal(&visit, words).await;
     };
-    let header = form.get("header").unwrap_or("authorization");
-    let account = NewAccount {
-        workspace,
-        user: visit.user,
-        name: visit.given("name")?.to_owned(),
-        base_url,
-        header: header.to_owned(),
-        credential: credential(&visit)?,
+    let account = AccountSettings {
+        header: form.get("header").map(str::to_owned),
+        ..AccountSettings::of(visit.given("name")?, base_url)
     };
+    let secret = secret(&visit)?;
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::AccountCredential).await?;
-    let connecting = operator.connect_account(&keys, &account).await;
-    match or_refusal(connecting)? {
+    let connecting = operator.connect_account(&keys, workspace, visit.user, &account, &secret);
+    match or_refusal(connecting.await)? {
         Ok(_) => Ok(see_list("accounts", workspace)),
         Err(refused) => refusal(&visit, &refused).await,
     }
@@ -117,19 +113,19 @@ pub(crate) async fn connect_by_grant(visit: Visit) -> Answered {
         return refusal(&visit, words).await;
     };
     let secret = form.get("client_secret").map(str::trim);
-    let account = NewGrant {
-        workspace,
-        user: visit.user,
-        name: visit.given("name")?.to_owned(),
-        base_url,
-        token_url,
+    let secret = secret.map(|secret| Secret::new(secret.as_bytes().to_vec()));
+    let secret = AccountSecret::Client(secret);
+    let account = AccountSettings {
+        token_url: Some(token_url),
         authorize_url,
-        client_id: visit.given("client_id")?.trim().to_owned(),
-        client_secret: secret.map(|secret| Secret::new(secret.as_bytes().to_vec())),
+        client_id: Some(visit.given("client_id")?.trim().to_owned()),
         scope: form.get("scope").map(|scope| scope.trim().to_owned()),
+        ..AccountSettings::of(visit.given("name")?, base_url)
     };
-    let keys = visit.operator.recipient(SealedColumn::ClientSecret).await?;
-    match or_refusal(visit.operator.connect_by_grant(&keys, &account).await)? {
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::ClientSecret).await?;
+    let connecting = operator.connect_account(&keys, workspace, visit.user, &account, &secret);
+    match or_refusal(connecting.await)? {
         Ok(connected) if account.authorize_url.is_some() => Ok(see(&format!(
             "/accounts/{}/authorize",
             connected.account_id
@@ -229,28 +225,22 @@ async fn refusal(visit: &Visit, refused: &str) -> Answered {
     Ok(visit.refusal("Accounts", &found))
 }
 
-/// The value of the header: a token is sent as the bearer that it is.
-fn credential(visit: &Visit) -> Result<Secret, Trouble> {
-    let credential = visit.given("credential")?.trim().as_bytes();
+/// The secret of the kind that is given.
+fn secret(visit: &Visit) -> Result<AccountSecret, Trouble> {
+    let secret = visit.given("credential")?.trim().as_bytes();
     Ok(match visit.given("kind")? {
-        "bearer" => bearer(credential),
-        _ => Secret::new(credential.to_vec()),
+        "bearer" => AccountSecret::bearer(secret),
+        "client_secret" => AccountSecret::Client(Some(Secret::new(secret.to_vec()))),
+        _ => AccountSecret::Credential(Secret::new(secret.to_vec())),
     })
 }
 
-/// Gives an account another credential.
+/// Gives an account another secret.
 pub(crate) async fn rotate(To(visit, account): To<AccountId>) -> Answered {
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::AccountCredential).await?;
-    let credential = credential(&visit)?;
-    let rotated = match visit.given("kind")? {
-        "client_secret" => {
-            operator
-                .rotate_client_secret(&keys, account, &credential)
-                .await?
-        }
-        _ => operator.rotate_account(&keys, account, &credential).await?,
-    };
+    let secret = secret(&visit)?;
+    let rotated = operator.rotate_account(&keys, account, &secret).await?;
     Ok(see_list("accounts", rotated.workspace_id))
 }
 

@@ -21,6 +21,7 @@ const EACH: u32 = 50;
 struct RunsPage<'v> {
     visit: &'v Visit,
     workspaces: Vec<Workspace>,
+    workspace: WorkspaceId,
     workflows: Vec<WorkflowRow>,
     filter: RunFilter,
     runs: Vec<RunRow>,
@@ -39,19 +40,23 @@ pub(crate) async fn list(visit: Visit) -> Answered {
         return Ok(visit.page("Runs", &Nowhere { title: "Runs" }));
     };
     let workflow: Option<WorkflowId> = query.get("workflow").map(id).transpose()?;
-    let mut filter = RunFilter::of(workspace).with_workflow(workflow);
+    let mut filter = RunFilter {
+        workflow,
+        ..RunFilter::default()
+    };
     let state: Option<RunState> = query.get("state").map(id).transpose()?;
     filter.states.extend(state);
     if let (Some(key), Some(value)) = (query.get("field"), query.get("value")) {
         filter.field = Some((key.to_owned(), value.to_owned()));
     }
     let before: Option<RunId> = query.get("before").map(id).transpose()?;
-    let runs = operator.runs(&filter, before, EACH).await?;
+    let runs = operator.runs(workspace, &filter, before, EACH).await?;
     let older = (runs.len() == EACH as usize).then(|| runs.last()).flatten();
     let older = older.map(|last| format!("{}&before={}", query.without("before"), last.run_id));
     let page = RunsPage {
         visit: &visit,
         workspaces,
+        workspace,
         workflows: operator.workflows(workspace).await?,
         filter,
         runs,

@@ -142,13 +142,16 @@ struct WebhookPage<'v> {
 pub(crate) async fn show(To(visit, webhook): To<WebhookId>) -> Answered {
     let operator = &visit.operator;
     let row = operator.webhook(webhook).await?;
-    let mut filter = SignalFilter::of(row.workspace_id);
-    filter.webhook = Some(webhook);
+    let filter = SignalFilter {
+        webhook: Some(webhook),
+        ..SignalFilter::default()
+    };
+    let signals = operator.signals(row.workspace_id, &filter, None, EACH);
     let page = WebhookPage {
         visit: &visit,
         webhook: row,
         refusals: operator.refusals(webhook, EACH).await?,
-        signals: operator.signals(&filter, None, EACH).await?,
+        signals: signals.await?,
     };
     Ok(visit.page("Webhook", &page))
 }

@@ -85,6 +85,7 @@ impl Operator {
                 let whole = Whole::begin(&self.database).await?;
                 let inner = self.on(whole.database().clone());
                 let plan = inner.foresee(secrets, set, prunes).await?;
+                // Nothing is done that nobody has seen.
                 if plan.steps != planned {
                     return Err(Reason::PlanConflict.into());
                 }
@@ -98,6 +99,7 @@ impl Operator {
                 let _ = let_go_of_subscriptions(self, workspace, holder).await;
             }
             match (applied, pauses.next()) {
+                // Another order was faster. What it has changed is found by planning again.
                 (Err(OperatorError::Database(error)), Some(pause)) if error.asks_for_retry() => {
                     tokio::time::sleep(pause).await;
                 }
@@ -131,12 +133,14 @@ impl Operator {
                 applied.unsearchable = Some(workspace);
             }
         }
+        // Also of those that are there already: their queues may be gone.
         for document in &set.documents {
             if let Document::Subscription(named) = document {
                 let named = self.subscription(workspace, &named.queue).await?;
                 applied.named.push(named);
             }
         }
+        // Last: what goes may have been the owner of what was changed.
         for document in &plan.doomed {
             self.prune(workspace, document).await?;
         }

@@ -4,23 +4,16 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_database::statements;
 
 use super::{
-    Document, MemberDocument, PolicyDocument, SubscriptionDocument, WorkflowDocument, only_one,
+    Document, MemberSettings, PolicyDocument, SubscriptionSettings, WorkflowDocument, former,
 };
-use crate::{Operator, OperatorError, WebhookSettings};
+use crate::{Operator, OperatorError, webhook_settings::live_webhooks};
 
 statements! {
     /// The workflows of a workspace that are not deleted.
     fn export_workflows(workspace: WorkspaceId) -> Vec<WorkflowDocument> = "
-SELECT f.name, u.email AS owner, f.state, coalesce(f.draft, '{}') AS definition
+SELECT f.name, u.email AS owner, f.state, coalesce(f.definition, '{}') AS definition
 FROM workflows f JOIN users u ON u.user_id = f.owner_id
 WHERE f.workspace_id = $1 AND f.state <> 'deleted' ORDER BY f.name, f.workflow_id";
-
-    /// The webhooks of a workspace that are neither deleted nor replaced.
-    fn export_webhooks(workspace: WorkspaceId) -> Vec<WebhookSettings> = "
-SELECT name, scheme, scheme_rules AS rules, allow_from,
-    coalesce(kept_headers, '{}') AS kept_headers, same_by_id AS same_by
-FROM webhooks WHERE workspace_id = $1 AND deleted_at IS NULL AND ends_at IS NULL
-ORDER BY name, webhook_id";
 }
 
 impl Operator {
@@ -35,7 +28,8 @@ impl Operator {
     ) -> Result<Vec<Document>, OperatorError> {
         let documents = self.documents(workspace).await?;
         for document in &documents {
-            only_one(&documents, document)?;
+            // Two of one name could not be applied.
+            former(&documents, document)?;
         }
         Ok(documents)
     }
@@ -48,7 +42,7 @@ impl Operator {
         let settings = self.settings(workspace).await?;
         let mut documents = vec![Document::Workspace(settings)];
         for member in self.members(workspace).await? {
-            documents.push(Document::Member(MemberDocument {
+            documents.push(Document::Member(MemberSettings {
                 email: member.email,
                 name: Some(member.name),
                 role: member.role,
@@ -59,13 +53,13 @@ impl Operator {
         documents.push(Document::Policy(PolicyDocument { policy }));
         let workflows = export_workflows(self, workspace).await?;
         documents.extend(workflows.into_iter().map(Document::Workflow));
-        let webhooks = export_webhooks(self, workspace).await?;
+        let webhooks = live_webhooks(self, workspace).await?;
         documents.extend(webhooks.into_iter().map(Document::Webhook));
         for subscription in self.subscriptions(workspace).await? {
-            documents.push(Document::Subscription(SubscriptionDocument {
+            documents.push(Document::Subscription(SubscriptionSettings {
                 queue: subscription.queue,
                 webhook: Some(subscription.webhook_name),
-                signal_kind: Some(subscription.kind),
+                signal_kind: Some(subscription.signal_kind),
                 is_paused: Some(subscription.paused_at.is_some()),
             }));
         }

@@ -10,7 +10,7 @@ mod outlook;
 mod plan;
 mod steps;
 
-use letterbox_common::states::{MemberRole, SignalKind, WorkflowState};
+use letterbox_common::states::WorkflowState;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -22,7 +22,10 @@ pub use self::{
 
 use letterbox_database::{FromRow, Statement};
 
-use crate::{Reason, WebhookSettings, WorkspaceSettings, json, strict::strict_json};
+use crate::{
+    MemberSettings, Reason, SubscriptionSettings, WebhookSettings, WorkspaceSettings, json,
+    strict::strict_json,
+};
 
 /// The JSON Schema of documents.
 pub const DOCUMENT_SCHEMA: &str = include_str!("../../schemas/document.json");
@@ -37,7 +40,7 @@ pub enum Document {
     /// The workspace itself; the documents after it are of it.
     Workspace(WorkspaceSettings),
     /// A member, who becomes a user if they are none yet.
-    Member(MemberDocument),
+    Member(MemberSettings),
     /// The policy.
     Policy(PolicyDocument),
     /// A workflow with its definition.
@@ -45,23 +48,7 @@ pub enum Document {
     /// A webhook.
     Webhook(WebhookSettings),
     /// A subscription to its signals.
-    Subscription(SubscriptionDocument),
-}
-
-/// A member.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemberDocument {
-    /// Their e-mail address.
-    pub email: String,
-    /// Their name, if they are no user yet; by default the address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Their rights.
-    pub role: MemberRole,
-    /// Whether they have none for now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_deactivated: Option<bool>,
+    Subscription(SubscriptionSettings),
 }
 
 /// The policy of a workspace.
@@ -85,31 +72,6 @@ pub struct WorkflowDocument {
     /// As `workflow deploy` takes it.
     #[row(with = json)]
     pub definition: Value,
-}
-
-/// A subscription.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SubscriptionDocument {
-    /// The queue that gets the signals.
-    pub queue: String,
-    /// Only those of the webhook of this name.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
-    pub webhook: Option<Option<String>>,
-    /// Only those of this kind.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "crate::given"
-    )]
-    pub signal_kind: Option<Option<SignalKind>>,
-    /// Whether it is paused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_paused: Option<bool>,
 }
 
 impl Document {
@@ -190,7 +152,7 @@ impl Document {
 }
 
 /// What there is of that which a document is about.
-fn only_one<'c>(
+fn former<'c>(
     current: &'c [Document],
     document: &Document,
 ) -> Result<Option<&'c Document>, Reason> {

@@ -10,18 +10,18 @@ use letterbox_database::statements;
 use uuid::Uuid;
 
 use super::{
-    Document, MadeWebhook, MemberDocument, SubscriptionDocument, WorkflowDocument,
-    change::DocumentChange, outlook::no_member,
+    Document, MadeWebhook, MemberSettings, SubscriptionSettings, WorkflowDocument,
+    change::DocumentChange,
 };
 use crate::{
     Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, WebhookRow,
-    WebhookSettings, webhooks::change_webhook,
+    WebhookSettings, names::only_one,
 };
 
 statements! {
     /// Sets the definition that the next deploy uses.
-    fn set_draft(workspace: WorkspaceId, workflow: WorkflowId, draft: &str) = "
-UPDATE workflows SET draft = $3
+    fn set_definition(workspace: WorkspaceId, workflow: WorkflowId, definition: &str) = "
+UPDATE workflows SET definition = $3
 WHERE workspace_id = $1 AND workflow_id = $2 AND state <> 'deleted'";
 }
 
@@ -47,7 +47,11 @@ impl Operator {
                 let making = self.make_webhook(keys, secrets, workspace, wanted);
                 return making.await.map(Some);
             }
-            Document::Webhook(wanted) => self.set_up_webhook(workspace, wanted).await?,
+            Document::Webhook(wanted) => {
+                let known = self.webhook_named(workspace, &wanted.name).await?;
+                let changing = wanted.change(self, workspace, known.webhook_id, &known.settings);
+                changing.await?;
+            }
             Document::Subscription(wanted) => {
                 self.set_up_subscription(workspace, wanted, change).await?;
             }
@@ -58,7 +62,7 @@ impl Operator {
     async fn set_up_member(
         &self,
         workspace: WorkspaceId,
-        wanted: &MemberDocument,
+        wanted: &MemberSettings,
         change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         let (user, was) = if change.is_new {
@@ -70,6 +74,7 @@ impl Operator {
             (known.user_id, known.deactivated_at.is_some())
         };
         let is_deactivated = wanted.is_deactivated.unwrap_or(was);
+        // Who is invited has the role already.
         if !change.is_new || is_deactivated {
             self.set_member(workspace, user, wanted.role, is_deactivated)
                 .await?;
@@ -101,10 +106,11 @@ impl Operator {
         if now != Draft && wanted.state == Draft {
             self.move_workflow(workflow, Move::Draft).await?;
         }
+        // Also what is to be paused: only a release can be.
         if is_deployed {
             self.deploy(workflow, Some(&definition)).await?;
         } else if is_other && !change.is_new {
-            set_draft(self, workspace, workflow, &definition).await?;
+            set_definition(self, workspace, workflow, &definition).await?;
         }
         let now = if is_deployed { Deployed } else { now };
         match (now, wanted.state) {
@@ -131,21 +137,10 @@ impl Operator {
         })
     }
 
-    async fn set_up_webhook(
-        &self,
-        workspace: WorkspaceId,
-        wanted: &WebhookSettings,
-    ) -> Result<(), OperatorError> {
-        let now = self.webhook_named(workspace, &wanted.name).await?;
-        let allow_from = wanted.allow_from.as_ref().unwrap_or(&now.allow_from);
-        let kept = wanted.kept_headers.as_ref().unwrap_or(&now.kept_headers);
-        change_webhook(self, workspace, now.webhook_id, allow_from.as_deref(), kept).await
-    }
-
     async fn set_up_subscription(
         &self,
         workspace: WorkspaceId,
-        wanted: &SubscriptionDocument,
+        wanted: &SubscriptionSettings,
         change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         if change.is_new {
@@ -156,7 +151,7 @@ impl Operator {
             let new = NewSubscription {
                 queue: wanted.queue.clone(),
                 webhook,
-                kind: wanted.signal_kind.flatten(),
+                signal_kind: wanted.signal_kind.flatten(),
                 ..NewSubscription::default()
             };
             self.add_subscription(workspace, Uuid::new_v4(), &new)
@@ -224,7 +219,7 @@ impl Operator {
         let user = self.user_by_email(email).await?;
         let mut members = self.members(workspace).await?.into_iter();
         let member = members.find(|member| Some(member.user_id) == user);
-        Ok(member.ok_or_else(|| no_member(email))?)
+        Ok(member.ok_or_else(|| Reason::not_named("member", email))?)
     }
 
     /// The webhook of this name that is neither deleted nor being replaced.
@@ -235,21 +230,10 @@ impl Operator {
     ) -> Result<WebhookRow, OperatorError> {
         let webhooks = self.webhooks(workspace).await?;
         let is_it = |one: &WebhookRow| {
-            one.name == name && one.deleted_at.is_none() && one.ends_at.is_none()
+            one.settings.name == name && one.deleted_at.is_none() && one.ends_at.is_none()
         };
-        let mut found = webhooks.into_iter().filter(is_it);
-        match (found.next(), found.next()) {
-            (Some(one), None) => Ok(one),
-            (None, _) => Err(Reason::NotNamed {
-                noun: "webhook",
-                text: name.to_owned(),
-            }
-            .into()),
-            (Some(one), Some(other)) => Err(Reason::Ambiguous {
-                text: name.to_owned(),
-                meant: [one, other].map(|one| one.webhook_id.to_string()).into(),
-            }
-            .into()),
-        }
+        let named = webhooks.into_iter().filter(is_it).collect();
+        let id = |one: &WebhookRow| one.webhook_id.to_string();
+        Ok(only_one(named, "webhook", name, id)?)
     }
 }

@@ -8,7 +8,7 @@ use letterbox_common::{
 use letterbox_workflow::Definition;
 
 use super::{
-    Document, MemberDocument, PolicyDocument, Step, SubscriptionDocument, WorkflowDocument,
+    Document, MemberSettings, PolicyDocument, Step, SubscriptionSettings, WorkflowDocument,
     change::{DocumentChange, told, told_link},
 };
 use crate::{
@@ -44,6 +44,7 @@ impl Outlook<'_> {
                 self.workflow(wanted, deploys, change, step).await
             }
             (Document::Webhook(wanted), Some(Document::Webhook(former))) => {
+                // Its sender signs by these, and what it has sent is remembered by them.
                 for member in ["scheme", "rules", "same_by"] {
                     if change.is_in(member) {
                         return Err(Reason::FixedMember(wanted.name.clone(), member).into());
@@ -58,7 +59,7 @@ impl Outlook<'_> {
 
     async fn member(
         &self,
-        wanted: &MemberDocument,
+        wanted: &MemberSettings,
         change: &DocumentChange,
         step: &mut Step,
     ) -> Result<(), OperatorError> {
@@ -138,7 +139,8 @@ impl Outlook<'_> {
         }
         check_name(&wanted.name)?;
         match self.may_run(&wanted.owner) {
-            None => return Err(no_member(&wanted.owner).into()),
+            None => return Err(Reason::not_named("member", &wanted.owner).into()),
+            // An owner who lost the right since keeps the workflow until it is given to another.
             Some(false) if change.is_in("owner") => return Err(Reason::OwnerMustRun.into()),
             Some(_) => {}
         }
@@ -192,7 +194,7 @@ impl Outlook<'_> {
 
     async fn subscription(
         &self,
-        wanted: &SubscriptionDocument,
+        wanted: &SubscriptionSettings,
         change: &DocumentChange,
     ) -> Result<(), OperatorError> {
         if !change.is_new {
@@ -210,11 +212,7 @@ impl Outlook<'_> {
         let now = self.current.iter().filter(is_it).count();
         match (now, self.wanted.iter().any(|one| is_it(&one))) {
             (1, _) | (0, true) => Ok(()),
-            (0, false) => Err(Reason::NotNamed {
-                noun: "webhook",
-                text: webhook.clone(),
-            }
-            .into()),
+            (0, false) => Err(Reason::not_named("webhook", webhook).into()),
             _ => Err(Reason::SameName("webhook", webhook.clone()).into()),
         }
     }
@@ -254,12 +252,4 @@ fn deploys_anew(
         _ => true,
     };
     wanted.state != WorkflowState::Draft && (change.is_in("definition") || was_draft)
-}
-
-/// There is no member of this address.
-pub(super) fn no_member(email: &str) -> Reason {
-    Reason::NotNamed {
-        noun: "member",
-        text: email.to_owned(),
-    }
 }

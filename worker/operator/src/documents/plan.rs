@@ -9,12 +9,12 @@ use letterbox_database::{Database, Whole};
 use super::{
     Document, PolicyDocument, Set, Step, Verb,
     change::{DocumentChange, told_link},
-    only_one,
+    former,
     outlook::Outlook,
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, Secrets, SubscriptionRow, WorkspaceSettings,
-    policies::default_policy, workspaces::check_workspace,
+    Losing, Operator, OperatorError, Reason, Secrets, SubscriptionRow, Workspace,
+    WorkspaceSettings, names::only_one, policies::default_policy, workspaces::check_workspace,
 };
 
 /// A plan.
@@ -104,7 +104,7 @@ impl Operator {
             wanted: documents,
         };
         for document in in_order(documents) {
-            let former = only_one(&current, document)?;
+            let former = former(&current, document)?;
             let change = DocumentChange::between(former, document);
             let is_made = workspace.is_none() && document.kind() == "workspace";
             if !change.is_new && !is_made && change.members.is_empty() {
@@ -184,15 +184,14 @@ impl Operator {
             return Ok(None);
         };
         let workspaces = self.workspaces().await?;
-        let mut found = workspaces.iter().filter(|one| one.name == wanted.name);
-        match (found.next(), found.next()) {
-            (Some(one), Some(other)) => Err(Reason::Ambiguous {
-                text: wanted.name.clone(),
-                meant: vec![one.workspace_id.to_string(), other.workspace_id.to_string()],
-            }
-            .into()),
-            (found, _) => Ok(found.map(|one| one.workspace_id)),
+        let named = workspaces.into_iter().filter(|one| one.name == wanted.name);
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            return Ok(None);
         }
+        let id = |one: &Workspace| one.workspace_id.to_string();
+        let only = only_one(named, "workspace", &wanted.name, id)?;
+        Ok(Some(only.workspace_id))
     }
 }
 

@@ -86,7 +86,7 @@ FROM spilled_messages";
 SELECT count(*) AS count, NULL::float8 AS oldest_seconds FROM (
     SELECT FROM signals s JOIN webhooks w USING (workspace_id, webhook_id)
     WHERE s.received_at > clock_timestamp() - $1::float8 * interval '1 hour'
-      AND s.body IS NOT NULL AND NOT w.same_by_id
+      AND s.body IS NOT NULL AND w.same_by <> 'id'
     GROUP BY s.workspace_id, coalesce(w.memory_id, w.webhook_id), sha256(s.body)
     HAVING count(*) > 1) AS doubled";
 
@@ -285,7 +285,7 @@ impl Operator {
         found
     }
 
-    /// Batches that wait for the broker, and those that were perhaps not published.
+    /// Messages that wait in the spill, and batches that were perhaps not published.
     pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
         let spilled = ask(self, &SPILLED_MESSAGES, &[]).await?;
         Ok([spilled, ask(self, &INTERRUPTED_BATCHES, &[]).await?])

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, QueueLength};
-use letterbox_common::{ids::WorkspaceId, states::RunState};
+use letterbox_common::{
+    ids::WorkspaceId,
+    states::{AccountWait, RunState},
+};
 use letterbox_database::{DatabaseError, FromRow, health, statements};
 use serde::Serialize;
 
@@ -76,15 +79,16 @@ LEFT JOIN connected_accounts c ON c.workspace_id = soon.workspace_id
     AND c.account_id = soon.account_id
 GROUP BY w.name, w.workspace_id, c.name, c.account_id ORDER BY runs DESC LIMIT 20";
 
-    /// The accounts that get no token until their owners act, and how many runs wait for them.
+    /// The accounts that get no token, and how many runs wait for them.
     fn unconnected_accounts() -> Vec<Unconnected> = "
-SELECT w.name AS workspace_name, c.name AS account, g.error,
+SELECT w.name AS workspace_name, c.name AS account, c.waits_for, g.error,
        (SELECT count(*) FROM active_runs r WHERE r.workspace_id = c.workspace_id
            AND r.account_id = c.account_id AND r.state = 'ready') AS runs
 FROM connected_accounts c
 JOIN grants g ON g.workspace_id = c.workspace_id AND g.account_id = c.account_id
 JOIN workspaces w ON w.workspace_id = c.workspace_id
-WHERE (c.waits_for = 'owner' OR c.is_refused) AND c.disconnected_at IS NULL
+WHERE (c.waits_for = 'owner' OR c.is_refused OR c.waits_for = 'token' AND g.failures > 0)
+  AND c.disconnected_at IS NULL
 ORDER BY runs DESC LIMIT 20";
 
     /// What is remembered, and about how many claims are not moved yet.
@@ -160,7 +164,7 @@ pub struct Retrying {
     pub error: String,
 }
 
-/// An account that waits for its owner to connect it, and with it every run that is to call it.
+/// An account that gets no token, and with it every run that is to call it waits.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Unconnected {
     /// Its workspace, for people.
@@ -169,6 +173,8 @@ pub struct Unconnected {
     pub account: String,
     /// How many runs wait.
     pub runs: i64,
+    /// What it waits for; `None` if it still has a token, which it refuses.
+    pub waits_for: Option<AccountWait>,
     /// Why it gets no token; `None` if it never had one.
     pub error: Option<String>,
 }
@@ -242,6 +248,7 @@ impl Operator {
         Ok(Status {
             is_late: parts.iter().any(|part| !part.is_ready)
                 || backlog.iter().any(|kind| kind.late_because.is_some())
+                // Among them are those that have just failed, which is not late yet.
                 || behind.iter().any(|one| one.seconds > LATE_SECONDS),
             parts,
             backlog,

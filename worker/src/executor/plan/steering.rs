@@ -165,6 +165,7 @@ fn run(release: &Release, world: &World) -> SentRequests {
                 world.answer(next.action, String::new())
             }
             Step::Wait(_) => Ok((None, None)),
+            Step::Fail(_) => Err(()),
         };
         match ended {
             Ok((branch, said)) => {

@@ -13,7 +13,7 @@ use super::{
     rows::{ActionRow, RunRow},
     unless_empty,
 };
-use crate::executor::{MIN_LEASE, transition::Beginning};
+use crate::executor::{MARGIN, transition::Beginning};
 
 statements! {
     /// Locks actions that people were asked about.
@@ -27,7 +27,7 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
     /// the same turn may begin twice, which changes nothing: nobody else can have begun it. Until
     /// it is answered it may have been done. A question that is not asked any more is withdrawn.
     fn begin_attempts(
-        attempts: &[ActionRow<'_>], lease_seconds: f64, least_seconds: f64,
+        attempts: &[ActionRow<'_>], lease_seconds: f64, margin_seconds: f64,
     ) -> Vec<BegunAttempt> = "
 WITH may AS (
     SELECT i.* FROM unnest($1::action_change[]) AS i
@@ -81,9 +81,11 @@ WITH may AS (
     WHERE m.was_asked AND r.workspace_id = m.workspace_id AND r.run_id = m.run_id
       AND r.state = 'waiting_approval'
 ), renewed AS (
-    UPDATE active_runs a SET due_at = clock_timestamp() + $2::float8 * interval '1 second'
-    FROM begun b WHERE a.workspace_id = b.workspace_id AND a.run_id = b.run_id
-      AND a.due_at < clock_timestamp() + $3::float8 * interval '1 second'
+    UPDATE active_runs a
+    SET due_at = clock_timestamp() + greatest($2::float8, m.lasts + $3) * interval '1 second'
+    FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
+    WHERE a.workspace_id = m.workspace_id AND a.run_id = m.run_id
+      AND a.due_at < clock_timestamp() + (m.lasts + $3::float8) * interval '1 second'
 )
 SELECT workspace_id, run_id, idempotency_key FROM begun";
 }
@@ -139,13 +141,13 @@ impl Work for BeginAttempts<'_> {
         let turns = Vec::from_iter(all().map(|one| RunRow::of_turn(one.turn)));
         let attempts = Vec::from_iter(all().map(ActionRow::begun));
         let lease = self.lease.as_secs_f64();
-        let least = MIN_LEASE.as_secs_f64();
+        let margin = MARGIN.as_secs_f64();
         let ((), _, begun) = try_join!(
             biased;
             unless_empty(&asked, |asked| lock_asked(transaction, asked)),
             // The statement that begins looks again at what holds once the rows are locked.
             hold_runs(transaction, &turns),
-            begin_attempts(transaction, &attempts, lease, least),
+            begin_attempts(transaction, &attempts, lease, margin),
         )?;
         Ok(Some(begun))
     }

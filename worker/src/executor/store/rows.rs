@@ -180,6 +180,8 @@ pub(super) struct ActionRow<'s> {
     request: Option<&'s str>,
     account_id: Option<AccountId>,
     was_asked: bool,
+    /// Seconds that the exchange takes at most.
+    lasts: f64,
 }
 
 impl<'s> ActionRow<'s> {
@@ -210,6 +212,7 @@ impl<'s> ActionRow<'s> {
             request: None,
             account_id: None,
             was_asked: false,
+            lasts: 0.0,
         }
     }
 
@@ -218,6 +221,7 @@ impl<'s> ActionRow<'s> {
         let row = Self {
             account_id: Some(beginning.account),
             was_asked: beginning.was_asked,
+            lasts: beginning.timeout.as_secs_f64(),
             ..Self::new(beginning.turn, &beginning.action)
         };
         row.decided(&beginning.decided)

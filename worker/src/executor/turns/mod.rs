@@ -12,16 +12,15 @@ pub mod store;
 
 use std::{sync::Arc, time::Duration};
 
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::DatabaseError;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
-use uuid::Uuid;
 
 use self::look::{Look, LookMemory};
 pub(crate) use self::{fairness::Limits, hand::Hand};
 pub(super) use self::{hand::Place, store::STATEMENTS};
 use super::{Executor, record::TakenRun, store::load};
-use crate::metrics;
+use crate::{metrics, worker::Worker};
 
 /// How often to look for runs that others have recorded, or whose time has come.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -35,11 +34,8 @@ const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Takes runs and starts them.
 pub(crate) struct Turns {
-    pub(crate) database: Database,
+    pub(crate) worker: Worker,
     pub(crate) executor: Arc<Executor>,
-    /// Identifies this process among the workers.
-    pub(crate) worker: Uuid,
-    pub(crate) name: String,
     pub(crate) limits: Limits,
     pub(crate) hand: Hand,
     /// The runs in progress, which outlast whoever started them.
@@ -53,7 +49,7 @@ impl Turns {
         while !stop.is_cancelled() {
             let pause = match self.look(&mut memory).await {
                 Ok(()) if memory.is_full => {
-                    match store::let_due_wait(&self.database, FLOOD as i64).await {
+                    match store::let_due_wait(&self.worker.database, FLOOD as i64).await {
                         // What is due and can't move is locked.
                         Ok(0) => LOOK_EVERY,
                         Ok(_) => continue,
@@ -82,8 +78,8 @@ impl Turns {
             return Ok(());
         }
         let look = Look {
-            worker: self.worker,
-            name: &self.name,
+            worker: self.worker.id,
+            name: &self.worker.name,
             places: self.hand.places(),
             free,
             lease: self.executor.timeouts.lease,
@@ -92,7 +88,7 @@ impl Turns {
             is_reported,
             memory,
         };
-        let looked = match self.database.transaction("take_runs", &look).await {
+        let looked = match self.worker.database.transaction("take_runs", &look).await {
             Ok(Some(looked)) => looked,
             Ok(None) => return Ok(()),
             Err(error) => {
@@ -133,8 +129,8 @@ impl Turns {
     }
 
     /// Forgets this worker, so that nobody counts on it.
-    pub(crate) async fn forget(database: Database, worker: Uuid) {
+    pub(crate) async fn forget(worker: Worker) {
         // Where this fails, others notice by the time of its last report.
-        let _ = store::forget_worker(&database, worker).await;
+        let _ = store::forget_worker(&worker.database, worker.id).await;
     }
 }

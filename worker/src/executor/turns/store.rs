@@ -157,7 +157,8 @@ pub struct Seen {
 pub struct Held {
     /// Nothing may begin.
     pub holds_all: bool,
-    held: Vec<WorkspaceId>,
+    #[row(with = HashSet::from_iter::<Vec<WorkspaceId>>)]
+    held: HashSet<WorkspaceId>,
     #[row(from = waiting_accounts)]
     accounts: HashSet<(WorkspaceId, AccountId)>,
 }

@@ -16,26 +16,35 @@ pub(super) const KIND: ActionKind = ActionKind {
 
 const MAX_TEXT: usize = 100;
 const MIN: SignedDuration = SignedDuration::from_secs(1);
-const MAX: SignedDuration = SignedDuration::from_hours(24 * 366);
+const MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 fn parse(fields: &mut Fields<'_, '_>) -> Duration {
-    let parsed = duration(&fields.text("for", MAX_TEXT));
-    if parsed.is_none() {
-        let problem = "must be a duration of 1 second to 366 days, such as PT2H or P3D";
-        fields.add("for", problem);
-    }
-    parsed.unwrap_or_default()
+    let problem = "must be a duration of 1 second to 366 days, such as PT2H or P3D";
+    duration(fields, "for", MAX, problem).unwrap_or_default()
 }
 
-/// Parses an ISO 8601 duration. A day has 24 hours, a week 7 days.
-fn duration(text: &str) -> Option<Duration> {
+/// Parses a member that is an ISO 8601 duration of a second up to `most`.
+pub(super) fn duration(
+    fields: &mut Fields<'_, '_>,
+    name: &str,
+    most: Duration,
+    problem: &str,
+) -> Option<Duration> {
+    let parsed = iso_duration(&fields.text(name, MAX_TEXT)).filter(|parsed| *parsed <= most);
+    if parsed.is_none() {
+        fields.add(name, problem);
+    }
+    parsed
+}
+
+/// Parses an ISO 8601 duration of a second or more. A day has 24 hours, a week 7 days.
+fn iso_duration(text: &str) -> Option<Duration> {
     if !text.starts_with('P') {
         return None;
     }
     let span: Span = text.parse().ok()?;
     let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
-    let is_within = (MIN..=MAX).contains(&duration);
-    is_within.then(|| duration.unsigned_abs())
+    (duration >= MIN).then(|| duration.unsigned_abs())
 }
 
 #[cfg(test)]
@@ -62,7 +71,8 @@ mod tests {
             ("3600", None),
             ("", None),
         ] {
-            let parsed = duration(text).map(|duration| duration.as_secs());
+            let parsed = iso_duration(text).filter(|one| *one <= MAX);
+            let parsed = parsed.map(|duration| duration.as_secs());
             assert_eq!(parsed, seconds, "{text}");
         }
     }

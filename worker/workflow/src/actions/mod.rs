@@ -8,6 +8,7 @@ mod ai_condition;
 mod chat;
 mod condition;
 mod delay;
+mod fail;
 mod http_request;
 mod outgoing;
 mod parser;
@@ -26,19 +27,21 @@ use crate::{
 pub use self::{
     ai_agent::{Agent, AgentPart, Arguments, PartOutcome},
     http_request::RESERVED_HEADERS,
-    outgoing::{Conclusion, Outgoing, Request},
+    outgoing::{BodyType, Conclusion, MAX_TIMEOUT, Outgoing, Request, TIMEOUT},
 };
 pub(crate) use self::{http_request::METHODS, parser::parse};
+pub use crate::json::MAX_ANSWER;
 
 const MAX_ACCOUNT: usize = 100;
 
 /// Every kind of action.
-pub static KINDS: [ActionKind; 5] = [
+pub static KINDS: [ActionKind; 6] = [
     http_request::KIND,
     condition::KIND,
     ai_condition::KIND,
     ai_agent::KIND,
     delay::KIND,
+    fail::KIND,
 ];
 
 /// The kind of an agent's tool calls.
@@ -105,6 +108,8 @@ pub enum Step {
     Delegate(Arc<Agent>),
     /// Waits.
     Wait(Duration),
+    /// Fails the run, for this reason.
+    Fail(String),
 }
 
 text_enum! {
@@ -145,7 +150,7 @@ impl Action {
     #[must_use]
     pub fn account(&self) -> Option<&str> {
         match &self.step {
-            Step::Choose(_) | Step::Wait(_) => None,
+            Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => None,
             Step::Send(outgoing) => Some(outgoing.account()),
             Step::Delegate(agent) => Some(agent.account()),
         }
@@ -206,7 +211,7 @@ fn check(diagnostics: &mut Diagnostics, actions: &[Action], path: &str, variable
             }
             Step::Send(outgoing) => outgoing.check(diagnostics, &path, variables),
             Step::Delegate(agent) => agent.check(diagnostics, &path, variables),
-            Step::Wait(_) => {}
+            Step::Wait(_) | Step::Fail(_) => {}
         }
         if action.kind.sends {
             variables.add_answer(&action.id);

@@ -1,6 +1,6 @@
 //! The common interface of actions that send a request: the request, and the meaning of its answer.
 
-use std::fmt;
+use std::{fmt, ops::Range, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -10,6 +10,14 @@ use crate::{
     diagnostics::Diagnostics,
     template::{References, RenderError, Renderer, Variables},
 };
+
+/// How long an exchange takes at most, from the first byte sent to the last one read, unless its
+/// action gives it longer.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an action may give it. Models may think for so long.
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(120);
+/// The statuses of success.
+pub(super) const SUCCESS: Range<u16> = 200..300;
 
 /// An action that sends a request to a connected account.
 #[expect(
@@ -44,14 +52,24 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Concludes from a successful answer (2xx). `is_complete` is `false` if only a part of the
+    /// How long its exchange takes at most.
+    fn timeout(&self) -> Duration {
+        TIMEOUT
+    }
+
+    /// Whether this status is an answer that it concludes from, and not a failure.
+    fn is_answer(&self, status: u16) -> bool {
+        SUCCESS.contains(&status)
+    }
+
+    /// Concludes from an answer. `is_complete` is `false` if only a part of the
     /// body arrived.
     fn conclude(&self, _body: &[u8], _is_complete: bool) -> Conclusion {
         Conclusion::Done
     }
 }
 
-/// The conclusion from a successful answer.
+/// The conclusion from an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conclusion {
     /// The action is done.
@@ -74,8 +92,39 @@ pub struct Request {
     pub url: String,
     /// Names and values; sending adds the content type, the idempotency key and the credential.
     pub headers: Vec<(String, String)>,
-    /// JSON text.
+    /// Text of the type `body_type`.
     pub body: Option<String>,
+    /// The type of the body.
+    #[serde(default, skip_serializing_if = "BodyType::is_json")]
+    pub body_type: BodyType,
+}
+
+/// The type of a body.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BodyType {
+    /// JSON.
+    #[default]
+    #[serde(rename = "application/json")]
+    Json,
+    /// Names and values of an HTML form.
+    #[serde(rename = "application/x-www-form-urlencoded")]
+    Form,
+}
+
+impl BodyType {
+    /// The value of the header `Content-Type`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Form => "application/x-www-form-urlencoded",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    fn is_json(&self) -> bool {
+        *self == Self::Json
+    }
 }
 
 impl Request {
@@ -121,6 +170,7 @@ mod tests {
                 url: url.to_owned(),
                 headers: Vec::new(),
                 body: None,
+                body_type: BodyType::Json,
             };
             request.is_below(&base.parse().unwrap())
         };

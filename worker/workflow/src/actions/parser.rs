@@ -96,7 +96,7 @@ impl Parser<'_> {
             Step::Choose(condition) => condition.references().clone(),
             Step::Send(outgoing) => outgoing.references(),
             Step::Delegate(agent) => agent.references(),
-            Step::Wait(_) => References::default(),
+            Step::Wait(_) | Step::Fail(_) => References::default(),
         };
         let branches = branches.map(|(given, path)| self.optional_list(given, &path, depth + 1));
         Some(Action {

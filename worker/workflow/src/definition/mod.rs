@@ -96,6 +96,7 @@ impl Definition {
     pub fn warnings(&self) -> Vec<String> {
         let all = [&self.actions[..], &self.on_failure[..]].concat();
         let mut warnings = warnings::of_conditions(&self.form, &all);
+        warnings.extend(warnings::of_statuses(&all));
         let texts = [Some(&self.actions_json), self.on_failure_json.as_ref()];
         warnings.extend(warnings::of_size(&all, texts.into_iter().flatten()));
         warnings

@@ -1,6 +1,9 @@
 //! The appearance of a form's page.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::LazyLock,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use letterbox_common::form::{Form, Locale, NoColor, Page};
@@ -168,8 +171,9 @@ fn autocomplete(page: &mut Fields<'_, '_>, form: &Form) -> BTreeMap<String, Stri
     let Some(mut names) = given.and_then(|given| page.diagnostics.fields(given, place)) else {
         return found;
     };
+    let fields: HashSet<&str> = form.fields.iter().map(|field| field.key.as_str()).collect();
     for key in names.members.keys() {
-        if !form.fields.iter().any(|field| field.key == *key) {
+        if !fields.contains(key.as_str()) {
             names.add(key, "is not a field of the form");
         }
         let word = names.one_of(key, &AUTOFILL, |word| word);

@@ -4,7 +4,7 @@ use letterbox_common::form::{FieldType, Form};
 
 use crate::{
     actions::{Action, MAX_STORED, Step, all},
-    template::{compares_unasked, dotted},
+    template::{compared_statuses, compares_unasked, dotted},
 };
 
 /// Returns one sentence for each comparison of a value that a submission may leave out.
@@ -25,6 +25,37 @@ pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
             warnings.push(format!(
                 "the condition {:?} compares {value}, which a submission may leave out: begin it \
                  with '{value} is defined and'",
+                action.id
+            ));
+        }
+    }
+    warnings
+}
+
+/// Returns one sentence for each comparison with a status that ends the run before it is made.
+pub(super) fn of_statuses(actions: &[Action]) -> Vec<String> {
+    let all = all(actions);
+    let outgoing = |id: &str| {
+        let action = all.iter().find(|action| action.id == id)?;
+        match &action.step {
+            Step::Send(outgoing) => Some(outgoing),
+            _ => None,
+        }
+    };
+    let mut warnings = Vec::new();
+    for action in &all {
+        let Step::Choose(condition) = &action.step else {
+            continue;
+        };
+        for (id, status) in compared_statuses(condition.source()) {
+            let is_answer = |status| outgoing(&id).is_none_or(|one| one.is_answer(status));
+            if u16::try_from(status).is_ok_and(is_answer) {
+                continue;
+            }
+            warnings.push(format!(
+                "the condition {:?} compares the status of {id:?} with {status}, which it never \
+                 has there: a status other than 2xx fails the action, unless its member 'expect' \
+                 names it",
                 action.id
             ));
         }
@@ -63,7 +94,7 @@ pub(super) fn of_size<'t>(
 /// The most requests that a run may send.
 fn requests(actions: &[Action]) -> usize {
     let of = |action: &Action| match &action.step {
-        Step::Choose(_) | Step::Wait(_) => 0,
+        Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => 0,
         Step::Send(_) => 1,
         Step::Delegate(agent) => agent.max_requests(),
     };
@@ -77,6 +108,26 @@ fn requests(actions: &[Action]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_that_is_compared_can_come() {
+        let release = |expect: &str, condition: &str| {
+            let actions = format!(
+                r#"[{{"id":"find","type":"http.request","account":"a","method":"GET","path":"/"
+                    {expect}}},{{"id":"if","type":"condition","if":"{condition}"}}]"#
+            );
+            crate::release::Release::parse(&actions, None).unwrap()
+        };
+        let warnings =
+            |expect: &str, condition: &str| of_statuses(&release(expect, condition).actions).len();
+        let expect = r#","expect":[404]"#;
+        assert_eq!(warnings("", "actions.find.status == 404"), 1);
+        assert_eq!(warnings("", "404 == actions['find'].status or form.a"), 1);
+        assert_eq!(warnings(expect, "actions.find.status == 404"), 0);
+        assert_eq!(warnings(expect, "actions.find.status == 410"), 1);
+        assert_eq!(warnings("", "actions.find.status == 201"), 0);
+        assert_eq!(warnings("", "actions.find.body.status == 404"), 0);
+    }
 
     #[test]
     fn what_is_compared_is_asked_for() {

@@ -14,7 +14,7 @@ use super::{
     insertions::AS_TYPED,
     references::{AnswerName, FAILURE},
 };
-use crate::json;
+use crate::json::{self, MAX_ANSWER};
 
 /// The members of `run`.
 const RUN_MEMBERS: [&str; 2] = ["id", "received_at"];
@@ -169,6 +169,20 @@ impl NamedAnswer {
         let body = json::parse(&self.body).map_or(Value::UNDEFINED, Value::from_serialize);
         let status = self.status.map_or(Value::UNDEFINED, Value::from);
         Value::from_iter([("status", status), ("body", body)])
+    }
+
+    /// Why the body is undefined; `None` if it is JSON that can be used.
+    pub(super) fn problem(&self) -> Option<String> {
+        if json::parse(&self.body).is_some() {
+            return None;
+        }
+        Some(if self.body.len() >= MAX_ANSWER {
+            format!("is longer than {MAX_ANSWER} bytes, and was cut")
+        } else if json::values(&self.body) > json::MAX_VALUES {
+            format!("has more than {} values", json::MAX_VALUES)
+        } else {
+            "is not JSON".to_owned()
+        })
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::{fmt, sync::LazyLock};
 
+use jiff::Timestamp;
 use minijinja::{
-    Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value, filters,
+    Environment, Error, ErrorKind, HtmlEscape, Output, State, UndefinedBehavior, Value, filters,
     machinery::ast::{CallArg, Expr},
     tests,
     value::ValueKind,
@@ -52,10 +53,13 @@ fn build(escape: Escape) -> Environment<'static> {
     environment.add_filter("abs", filters::abs);
     environment.add_filter("bool", filters::bool);
     environment.add_filter("capitalize", filters::capitalize);
+    environment.add_filter("date", date);
     environment.add_filter("default", filters::default);
+    environment.add_filter("escape", escape_html);
     environment.add_filter("first", filters::first);
     environment.add_filter("float", filters::float);
     environment.add_filter("int", filters::int);
+    environment.add_filter("json", json);
     environment.add_filter("last", filters::last);
     environment.add_filter("length", filters::length);
     environment.add_filter("lower", filters::lower);
@@ -64,6 +68,7 @@ fn build(escape: Escape) -> Environment<'static> {
     environment.add_filter("title", filters::title);
     environment.add_filter("trim", filters::trim);
     environment.add_filter("upper", filters::upper);
+    environment.add_filter("urlencode", url_encode);
     environment.add_test("defined", tests::is_defined);
     environment.add_test("divisibleby", is_divisible_by);
     environment.add_test("endingwith", tests::is_endingwith);
@@ -114,6 +119,33 @@ pub(super) fn misuse(expression: &Expr<'_>) -> Option<String> {
         | ErrorKind::TooManyArguments) => Some(format!("{kind}: {name}")),
         _ => None,
     }
+}
+
+/// A moment as text, as the clocks of a time zone tell it:
+/// `run.received_at | date('Europe/Berlin', '%d.%m.%Y')`.
+fn date(moment: &str, zone: &str, format: &str) -> Result<String, Error> {
+    let problem = |error: jiff::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
+    let moment: Timestamp = moment
+        .parse()
+        .map_err(|_| refuse("date needs a moment such as run.received_at"))?;
+    let there = moment.in_tz(zone).map_err(problem)?;
+    jiff::fmt::strtime::format(format, &there).map_err(problem)
+}
+
+/// A value as text within HTML or the value of one of its attributes.
+fn escape_html(value: &Value) -> Result<String, Error> {
+    Ok(HtmlEscape(&scalar_text(value)?).to_string())
+}
+
+/// A value within an address, such as a parameter of its query.
+fn url_encode(value: &Value) -> Result<String, Error> {
+    Ok(utf8_percent_encode(&scalar_text(value)?, SEGMENT).to_string())
+}
+
+/// A value as JSON text.
+fn json(value: &Value) -> Result<String, Error> {
+    let text = serde_json::to_string(value);
+    text.map_err(|_| refuse("the value has no JSON text"))
 }
 
 /// Whether a number is a multiple of another one. `false` for 0, for which the engine's own test

@@ -24,7 +24,7 @@ pub use self::{context::TemplateContext, references::References, renderer::Rende
 pub(crate) use self::{
     context::{Variables, dotted},
     environment::Escape,
-    references::compares_unasked,
+    references::{compared_statuses, compares_unasked},
 };
 use self::{
     environment::{environment, scalar_text, strict},
@@ -35,7 +35,7 @@ use self::{
 /// The version of the language, which a release says it was checked by. It is another when a line
 /// of the golden corpus (`corpus.rs`) gives something else than before: then releases of the former
 /// version need an engine that still gives that.
-pub const LANGUAGE: i16 = 1;
+pub const LANGUAGE: i16 = 2;
 /// Maximum characters of a template or an expression.
 pub(crate) const MAX_LENGTH: usize = 10_000;
 
@@ -158,7 +158,8 @@ impl Template {
         let values = renderer.values(&self.references)?;
         let evaluate = |expression: &str| {
             let compiled = environment.compile_expression(expression)?;
-            compiled.eval(&values)
+            let value = compiled.eval(&values);
+            value.map_err(|error| renderer.explain(error, &self.references))
         };
         let mut value = evaluate(expression)?;
         let typed = as_typed(expression, &Syntax::of_expression(expression)?);
@@ -243,7 +244,8 @@ impl Condition {
         // The engine panics at some of what this refuses.
         Syntax::of_expression(&self.source)?;
         let compiled = environment(Escape::None).compile_expression(&self.source)?;
-        let value = compiled.eval(renderer.values(&self.references)?)?;
+        let value = compiled.eval(renderer.values(&self.references)?);
+        let value = value.map_err(|error| renderer.explain(error, &self.references))?;
         renderer.spend(0)?;
         Ok(value.is_true())
     }

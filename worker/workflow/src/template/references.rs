@@ -118,6 +118,37 @@ pub(crate) fn compares_unasked(source: &str, key: &str) -> bool {
     is_compared
 }
 
+/// The comparisons of an action's status with a number that an expression needs to be true.
+pub(crate) fn compared_statuses(source: &str) -> Vec<(String, i64)> {
+    let Ok(syntax) = Syntax::of_expression(source) else {
+        return Vec::new();
+    };
+    let status = |expression: &Expr<'_>| match answer(expression)?.0 {
+        AnswerName {
+            id,
+            member: Some(member),
+        } if member == "status" => id,
+        _ => None,
+    };
+    let number = |expression: &Expr<'_>| match expression {
+        Expr::Const(number) => number.value.as_i64(),
+        _ => None,
+    };
+    let mut found = Vec::new();
+    let mut open = syntax.expressions();
+    while let Some(expression) = open.pop() {
+        if let Expr::BinOp(it) = expression
+            && matches!(it.op, BinOpKind::Eq)
+        {
+            let either = [(&it.left, &it.right), (&it.right, &it.left)];
+            let compared = |(one, other)| Some((status(one)?, number(other)?));
+            found.extend(either.into_iter().find_map(compared));
+        }
+        open.extend(parts(expression));
+    }
+    found
+}
+
 /// Whether the expression is `run.failure`, or may be.
 fn is_failure(expression: &Expr<'_>) -> bool {
     member(expression).is_some_and(|(object, name)| {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use minijinja::{Environment, Value};
+use minijinja::{Environment, Error, ErrorKind, Value};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{References, RenderError, TemplateContext};
@@ -64,7 +64,7 @@ impl Renderer<'_> {
         if text.text.len() > text.most {
             return Err(too_long());
         }
-        rendered?;
+        rendered.map_err(|error| self.explain(error, references))?;
         self.spend(text.text.len())?;
         String::from_utf8(text.text).map_err(|error| RenderError::new(error.to_string()))
     }
@@ -90,6 +90,20 @@ impl Renderer<'_> {
         }
         let named = named.filter_map(|(id, _)| Some((id.clone(), parsed.get(&**id)?.clone())));
         Ok(self.context.with_parsed(Value::from_iter(named)))
+    }
+
+    /// The error of a template with these references; if a value is missing because an answer that
+    /// it names can't be read, it says why.
+    pub(super) fn explain(&self, error: Error, references: &References) -> RenderError {
+        let is_missing = error.kind() == ErrorKind::UndefinedError;
+        let named = self.context.answers().filter(|_| is_missing);
+        let mut named = named.filter(|(id, _)| references.has_answer_of(id));
+        let unread = named.find_map(|(id, answer)| Some((id, answer.problem()?)));
+        let RenderError(text) = error.into();
+        RenderError(match unread {
+            Some((id, problem)) => format!("{text}: the answer of {id:?} {problem}"),
+            None => text,
+        })
     }
 
     /// Charges `text` bytes, and checks the processor time.

@@ -16,7 +16,9 @@ use letterbox_operator::{
 };
 use serde_json::{Value, json};
 
-use crate::{Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings};
+use crate::{
+    Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings, webhook,
+};
 
 /// Begins the names of the variables in which a document's secrets are.
 const PREFIX: &str = "LETTERBOX_SECRET_";
@@ -43,7 +45,7 @@ pub(crate) struct ApplyCommand {
 
 pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result<Output, Failure> {
     let operator = settings.operator().await?;
-    let workspace = operator.id_of(command.workspace.as_ref()).await?;
+    let workspace = operator.id_in(None, command.workspace.as_ref()).await?;
     let sets = read(&command.files, workspace)?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
     let mut plans: Vec<Plan<'_>> = Vec::new();
@@ -54,6 +56,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     if command.plan {
         return Ok(told(&steps, false, &[]));
     }
+    // Where all is so already, only queues may be missing: nothing can be lost.
     if !command.yes && !steps.is_empty() {
         ask(text(&steps))?;
     }
@@ -121,15 +124,9 @@ async fn broker_of(
 }
 
 fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
-    let secret = made.secret.as_ref();
-    let secret = secret.map(|secret| String::from_utf8_lossy(secret.expose()).into_owned());
-    json!({
-        "name": made.name,
-        "webhook_id": made.address.webhook,
-        "workspace_id": made.address.workspace,
-        "url": settings.addresses.webhook_url(made.address),
-        "secret": secret,
-    })
+    let mut shown = webhook::shown(settings, made.address, made.secret.as_ref());
+    shown["name"] = json!(made.name);
+    shown
 }
 
 /// The documents of each workspace.

@@ -41,7 +41,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: ApprovalCommand) -> Result
     Ok(match verb {
         ApprovalCommand::List { workspace, limit } => {
             let operator = settings.operator().await?;
-            let workspace = operator.id_of(workspace.as_ref()).await?;
+            let workspace = operator.id_in(None, workspace.as_ref()).await?;
             let waiting = operator.waiting_approvals(workspace, limit).await?;
             Output::text(list(&waiting), &waiting)
         }

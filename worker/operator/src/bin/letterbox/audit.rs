@@ -1,15 +1,10 @@
 //! `letterbox audit …`
 
 use clap::Subcommand;
-use jiff::Timestamp;
 use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{AuditEntry, AuditFilter, Named, Operator};
 
-use crate::{
-    Failure, Output, follow,
-    story::word,
-    times::{moment, to_second},
-};
+use crate::{Failure, Output, follow, story::word, times::to_second};
 
 /// Characters of what is shown of a change.
 const MAX_CHANGES: usize = 50;
@@ -21,15 +16,8 @@ pub(crate) enum AuditCommand {
         /// Only those about one workspace
         #[arg(long)]
         workspace: Option<Named<WorkspaceId>>,
-        /// Only those about the thing with this id
-        #[arg(long, value_name = "ID")]
-        subject: Option<String>,
-        /// Only those since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
-        #[arg(long, value_name = "TIME", value_parser = moment)]
-        since: Option<Timestamp>,
-        /// Only those before this entry
-        #[arg(long, value_name = "ENTRY_ID")]
-        before: Option<i64>,
+        #[command(flatten)]
+        filter: AuditFilter,
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: u32,
         /// Go on until interrupted: print new orders as they come
@@ -45,17 +33,13 @@ pub(crate) async fn run(
 ) -> Result<Output, Failure> {
     let AuditCommand::List {
         workspace,
-        subject,
-        since,
-        before,
+        filter,
         limit,
         follow,
     } = verb;
     let filter = AuditFilter {
-        workspace: operator.id_of(workspace.as_ref()).await?,
-        subject,
-        since,
-        before,
+        workspace: operator.id_in(None, workspace.as_ref()).await?,
+        ..filter
     };
     if follow {
         let read = async |limit| operator.audit(&filter, limit).await;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use letterbox_broker::BrokerTarget;
-use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator};
+use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator, part_of_a_reason};
 use serde_json::{Value, json};
 
 use crate::{Failure, Output, confirm::confirm_loss, output, settings::CliSettings};
@@ -53,27 +53,20 @@ pub(crate) enum DeadLettersCommand {
 
 /// The dead letters to delete.
 #[derive(Args)]
-#[group(required = true, multiple = true)]
+#[group(required = true, multiple = true, args = ["id", "reason"])]
 pub(crate) struct Doomed {
-    /// Only the message with this id, or with an entry of this id; its beginning is enough
-    id: Option<String>,
-    /// Only those whose reason contains this text
-    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason)]
-    reason: Option<String>,
+    #[command(flatten)]
+    filter: DeadLetterFilter,
 }
 
 /// The dead letters to redrive.
 #[derive(Args)]
-#[group(required = true, multiple = true)]
+#[group(required = true, multiple = true, args = ["id", "reason", "all", "unclaimed"])]
 pub(crate) struct ChosenLetters {
-    /// Only the message with this id, or with an entry of this id; its beginning is enough
-    #[arg(conflicts_with = "all")]
-    id: Option<String>,
-    /// Only those whose reason contains this text
-    #[arg(long, value_name = "TEXT", value_parser = part_of_a_reason, conflicts_with = "all")]
-    reason: Option<String>,
+    #[command(flatten)]
+    filter: DeadLetterFilter,
     /// All that have a claim
-    #[arg(long, conflicts_with = "unclaimed")]
+    #[arg(long, conflicts_with_all = ["id", "reason", "unclaimed"])]
     all: bool,
     /// Redrive only those without a claim, and claim them; use it only after a database restore
     #[arg(long)]
@@ -97,31 +90,16 @@ pub(crate) async fn run(
         DeadLettersCommand::Show { id } => Output::one(&Operator::dead_letter(&broker, &id).await?),
         DeadLettersCommand::Redrive { chosen, rate } => {
             let operator = settings.operator().await?;
-            let filter = DeadLetterFilter {
-                id: chosen.id,
-                reason: chosen.reason,
-            };
-            let redriving = operator.redrive(&broker, &filter, rate, chosen.unclaimed);
+            let redriving = operator.redrive(&broker, &chosen.filter, rate, chosen.unclaimed);
             Output::one(&redriving.await?)
         }
         DeadLettersCommand::Discard { doomed, yes } => {
             confirm_loss("these dead letters are gone for good", yes)?;
             let operator = settings.operator().await?;
-            let filter = DeadLetterFilter {
-                id: doomed.id,
-                reason: doomed.reason,
-            };
-            Output::one(&operator.discard_dead_letters(&broker, &filter).await?)
+            let discarding = operator.discard_dead_letters(&broker, &doomed.filter);
+            Output::one(&discarding.await?)
         }
     })
-}
-
-fn part_of_a_reason(text: &str) -> Result<String, &'static str> {
-    if text.trim().is_empty() {
-        Err("must not be blank")
-    } else {
-        Ok(text.to_owned())
-    }
 }
 
 /// A dead letter in one row: of its entries people see how many they are, and of which kind.

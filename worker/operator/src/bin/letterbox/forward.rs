@@ -5,14 +5,12 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use jiff::Timestamp;
 use letterbox_common::ids::WebhookId;
-use letterbox_operator::{Named, Operator, SignalDetail};
+use letterbox_operator::{Named, Operator, SignalDetail, moment};
 use letterbox_trials::{Signer, Signing, forward};
 use serde_json::json;
 use url::Url;
 
-use crate::{
-    Failure, Output, in_workspace::InWorkspace, output, send::signer, story::word, times::moment,
-};
+use crate::{Failure, Output, in_workspace::InWorkspace, output, send::signer, story::word};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -44,6 +44,7 @@ impl InWorkspace {
         };
         let workspaces = operator.workspaces().await?;
         let known = workspaces.iter().find(|one| one.workspace_id == chosen);
+        // It was chosen for a user of this machine, perhaps while another database was named.
         let known = known.ok_or(Failure::ChosenElsewhere)?;
         output::workspace(&known.name);
         Ok(chosen)

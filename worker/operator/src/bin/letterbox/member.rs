@@ -5,7 +5,7 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{Losing, Named, Operator};
+use letterbox_operator::{Losing, MemberSettings, Named, Operator};
 
 use crate::{Failure, Output, confirm::confirm, in_workspace::InWorkspace};
 
@@ -15,12 +15,8 @@ pub(crate) enum MemberCommand {
     Set {
         #[command(flatten)]
         of: OfMember,
-        /// A viewer may not run workflows
-        #[arg(long, value_name = "owner|editor|runner|viewer")]
-        role: MemberRole,
-        /// The member has no rights until it is set again without this
-        #[arg(long)]
-        deactivated: bool,
+        #[command(flatten)]
+        settings: MemberSettings,
     },
     /// Remove a member
     Remove(OfMember),
@@ -50,13 +46,12 @@ impl OfMember {
 
 pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Output, Failure> {
     Ok(match verb {
-        MemberCommand::Set {
-            of,
-            role,
-            deactivated,
-        } => {
+        MemberCommand::Set { of, settings } => {
             let (workspace, user) = of.ids(operator).await?;
+            let role = settings.role;
+            let deactivated = settings.is_deactivated == Some(true);
             if deactivated || role == MemberRole::Viewer {
+                // Only who may run workflows keeps the links of their forms alive.
                 confirm(operator, Losing::Member(workspace, user), of.yes).await?;
             }
             let setting = operator.set_member(workspace, user, role, deactivated);

@@ -1,6 +1,6 @@
-//! `letterbox policy …`, and `letterbox workspace policy`, which sets one.
+//! `letterbox policy …`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
@@ -76,19 +76,6 @@ pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Outp
     })
 }
 
-/// Shows the current policy, or sets it.
-pub(crate) async fn show_or_set(
-    operator: &Operator,
-    workspace: WorkspaceId,
-    file: Option<&Path>,
-    dry_run: bool,
-) -> Result<Output, Failure> {
-    match file {
-        None => Ok(Output::one(&operator.policy(workspace).await?)),
-        Some(file) => set(operator, workspace, &file::read_text(file)?, dry_run).await,
-    }
-}
-
 /// Sets a policy, unless it is a dry run, and says what that changes.
 async fn set(
     operator: &Operator,
@@ -96,6 +83,7 @@ async fn set(
     policy: &str,
     dry_run: bool,
 ) -> Result<Output, Failure> {
+    // Before it holds: afterwards nothing would differ.
     let change = operator.preview_policy(workspace, policy).await?;
     let row = match dry_run {
         true => operator.policy(workspace).await?,

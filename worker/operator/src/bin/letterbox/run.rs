@@ -1,10 +1,6 @@
 //! `letterbox run …`
 
-use clap::{
-    Args, Subcommand,
-    builder::{PossibleValuesParser, TypedValueParser},
-};
-use jiff::Timestamp;
+use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::{AccountId, RunId, WorkflowId, WorkspaceId},
     sealing::{SealedColumn, key_ring},
@@ -19,7 +15,7 @@ use crate::{
     follow,
     in_workspace::InWorkspace,
     story::{story, word},
-    times::{moment, to_second},
+    times::to_second,
 };
 
 const COLUMNS: [&str; 6] = [
@@ -40,7 +36,9 @@ pub(crate) enum RunCommand {
     /// List the newest runs of a workspace
     List {
         #[command(flatten)]
-        which: Which,
+        workspace: InWorkspace,
+        #[command(flatten)]
+        narrowed: Narrowed,
         /// Only those before this run, the last one of the previous page
         #[arg(long, value_name = "RUN_ID")]
         before: Option<Named<RunId>>,
@@ -91,40 +89,14 @@ pub(crate) enum RunCommand {
     },
 }
 
-/// Which runs of a workspace.
-#[derive(Args)]
-pub(crate) struct Which {
-    #[command(flatten)]
-    workspace: InWorkspace,
-    #[command(flatten)]
-    narrowed: Narrowed,
-}
-
 /// The filters of `run list`, `run cancel` and `run retry`.
 #[derive(Args)]
 pub(crate) struct Narrowed {
     /// Only those of one workflow
     #[arg(long, value_name = "WORKFLOW_ID")]
     workflow: Option<Named<WorkflowId>>,
-    /// Only those in this state; may be given several times
-    #[arg(long, value_parser = PossibleValuesParser::new(RunState::WORDS)
-              .try_map(|word| word.parse::<RunState>()))]
-    state: Vec<RunState>,
-    /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    since: Option<Timestamp>,
-    /// Only those received before a time
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    until: Option<Timestamp>,
-    /// Only the one whose submitter was answered with this X-Request-Id
-    #[arg(long, value_name = "ID")]
-    request_id: Option<String>,
-    /// Only those whose failure contains this text
-    #[arg(long, value_name = "TEXT")]
-    failure: Option<String>,
-    /// Only those with exactly this value in a field, such as email=ada@example.com
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
-    field: Option<(String, String)>,
+    #[command(flatten)]
+    filter: RunFilter,
 }
 
 impl Narrowed {
@@ -133,26 +105,13 @@ impl Narrowed {
         operator: &Operator,
         workspace: WorkspaceId,
     ) -> Result<RunFilter, Failure> {
-        let workflow = operator
-            .id_in(Some(workspace), self.workflow.as_ref())
-            .await?;
+        let workflow = self.workflow.as_ref();
+        let workflow = operator.id_in(Some(workspace), workflow).await?;
         Ok(RunFilter {
-            workspace,
             workflow,
-            states: self.state,
-            since: self.since,
-            until: self.until,
-            request_id: self.request_id,
-            failure: self.failure,
-            field: self.field,
+            ..self.filter
         })
     }
-}
-
-/// A field and a value that was submitted in it.
-fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 /// One run, or a filter.
@@ -181,20 +140,21 @@ pub(crate) async fn run(
 ) -> Result<Output, Failure> {
     Ok(match verb {
         RunCommand::List {
-            which,
+            workspace,
+            narrowed,
             before,
             limit,
             follow,
         } => {
-            let workspace = which.workspace.id(operator).await?;
-            let filter = which.narrowed.filter(operator, workspace).await?;
+            let workspace = workspace.id(operator).await?;
+            let filter = narrowed.filter(operator, workspace).await?;
             if follow {
-                let read = async |limit| operator.runs(&filter, None, limit).await;
+                let read = async |limit| operator.runs(workspace, &filter, None, limit).await;
                 let known = |run: &RunRow| (run.run_id, condition(run));
                 return follow::follow(limit, json, read, known, one_line).await;
             }
-            let before = operator.id_of(before.as_ref()).await?;
-            list(&operator.runs(&filter, before, limit).await?)
+            let before = operator.id_in(None, before.as_ref()).await?;
+            list(&operator.runs(workspace, &filter, before, limit).await?)
         }
         RunCommand::Erase { run_id, yes } => {
             confirm_loss("what was submitted and sent is forgotten", yes)?;
@@ -352,7 +312,7 @@ async fn found(
     let mut is_last = filter.states.is_empty();
     while !is_last {
         let before = found.runs.last().copied();
-        let page = operator.runs(&filter, before, PIECE).await?;
+        let page = operator.runs(workspace, &filter, before, PIECE).await?;
         is_last = page.len() < PIECE as usize;
         found.runs.extend(page.iter().map(|run| run.run_id));
         let room = MAX_SHOWN - found.shown.len();

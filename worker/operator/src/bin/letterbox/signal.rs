@@ -1,19 +1,12 @@
 //! `letterbox signal …`
 
-use clap::{Args, Subcommand};
-use jiff::Timestamp;
-use letterbox_common::{
-    ids::{DeliveryId, WebhookId},
-    states::SignalKind,
-};
+use clap::Subcommand;
+use letterbox_common::ids::{DeliveryId, WebhookId};
 use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
 
 use crate::{
-    Failure, Output, follow, forward,
-    in_workspace::InWorkspace,
-    story::word,
-    subscription,
-    times::{moment, to_second},
+    Failure, Output, follow, forward, in_workspace::InWorkspace, story::word, subscription,
+    times::to_second,
 };
 
 const COLUMNS: [&str; 8] = [
@@ -32,7 +25,12 @@ pub(crate) enum SignalCommand {
     /// List the newest signals of a workspace
     List {
         #[command(flatten)]
-        which: WhichSignals,
+        workspace: InWorkspace,
+        /// Only of this webhook
+        #[arg(long)]
+        webhook: Option<Named<WebhookId>>,
+        #[command(flatten)]
+        filter: SignalFilter,
         /// Only those before this signal, the last one of the previous page
         #[arg(long, value_name = "SIGNAL_ID")]
         before: Option<Named<DeliveryId>>,
@@ -52,45 +50,6 @@ pub(crate) enum SignalCommand {
     Subscription(subscription::SubscriptionCommand),
 }
 
-/// A filter of signals.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct WhichSignals {
-    #[command(flatten)]
-    workspace: InWorkspace,
-    /// Only of this webhook
-    #[arg(long)]
-    webhook: Option<Named<WebhookId>>,
-    /// Only of this kind: generic, or the type of the event
-    #[arg(long)]
-    kind: Option<SignalKind>,
-    /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
-    #[arg(long, value_name = "TIME", value_parser = moment)]
-    since: Option<Timestamp>,
-    /// Only with this eventId
-    #[arg(long, value_name = "ID")]
-    event_id: Option<String>,
-    /// Only those answered with this X-Request-Id
-    #[arg(long, value_name = "ID")]
-    request_id: Option<String>,
-}
-
-impl WhichSignals {
-    async fn filter(self, operator: &Operator) -> Result<SignalFilter, Failure> {
-        let workspace = self.workspace.id(operator).await?;
-        let webhook = operator
-            .id_in(Some(workspace), self.webhook.as_ref())
-            .await?;
-        Ok(SignalFilter {
-            workspace,
-            webhook,
-            kind: self.kind,
-            since: self.since,
-            event_id: self.event_id,
-            request_id: self.request_id,
-        })
-    }
-}
-
 pub(crate) async fn run(
     operator: &Operator,
     verb: SignalCommand,
@@ -98,19 +57,23 @@ pub(crate) async fn run(
 ) -> Result<Output, Failure> {
     Ok(match verb {
         SignalCommand::List {
-            which,
+            workspace,
+            webhook,
+            filter,
             before,
             limit,
             follow,
         } => {
-            let filter = which.filter(operator).await?;
+            let workspace = workspace.id(operator).await?;
+            let webhook = operator.id_in(Some(workspace), webhook.as_ref()).await?;
+            let filter = SignalFilter { webhook, ..filter };
             if follow {
-                let read = async |limit| operator.signals(&filter, None, limit).await;
+                let read = async |limit| operator.signals(workspace, &filter, None, limit).await;
                 let known = |signal: &SignalRow| (signal.signal_id, ());
                 return follow::follow(limit, json, read, known, one_line).await;
             }
-            let before = operator.id_of(before.as_ref()).await?;
-            let signals = operator.signals(&filter, before, limit).await?;
+            let before = operator.id_in(None, before.as_ref()).await?;
+            let signals = operator.signals(workspace, &filter, before, limit).await?;
             Output::many(&signals, &COLUMNS)
         }
         SignalCommand::Show { signal_id } => {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
+use letterbox_common::states::AccountWait;
 use letterbox_operator::{Operator, Status};
 
 use crate::{
@@ -96,7 +97,11 @@ fn runs(status: &Status) -> Vec<(&'static str, String)> {
         let workspace = word(&one.workspace_name);
         let error = one.error.as_deref().map(word);
         let error = error.map(|error| format!(" ({error})")).unwrap_or_default();
-        let told = format!("{runs}, account '{account}' of {workspace} waits for its owner{error}");
+        let whom = match one.waits_for {
+            Some(AccountWait::Token) => "a token",
+            Some(AccountWait::Owner) | None => "its owner",
+        };
+        let told = format!("{runs}, account '{account}' of {workspace} waits for {whom}{error}");
         ("unconnected", told)
     }));
     lines.extend(status.behind.iter().map(|one| {

@@ -39,11 +39,8 @@ pub(crate) fn story(run: &RunDetail) -> String {
         let by = "no action begins until 'letterbox workspace release'";
         lines.push(format!("held      {by}"));
     }
-    if let Some(account) = &run.waits_for_account {
-        let name = word(account);
-        lines.push(format!(
-            "waits     for the account {name}, until its owner connects it again"
-        ));
+    if let Some(what) = run.waits() {
+        lines.push(format!("waits     {}", word(&what)));
     }
     let request = run.request_id.as_deref();
     lines.extend(request.map(|id| format!("request   {}", word(id))));
@@ -62,7 +59,10 @@ pub(crate) fn story(run: &RunDetail) -> String {
         ));
     }
     lines.push(String::new());
-    lines.extend(actions(&run.actions));
+    match run.actions.is_empty() && run.row.finished_at.is_none() {
+        true => lines.push("nothing is done yet".to_owned()),
+        false => lines.extend(actions(&run.actions)),
+    }
     lines.join("\n")
 }
 

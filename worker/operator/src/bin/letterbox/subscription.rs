@@ -7,18 +7,17 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     states::SignalKind,
 };
-use letterbox_operator::{Named, NewSubscription, Operator};
+use letterbox_operator::{Named, NewSubscription, Operator, moment};
 use serde_json::json;
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace,
-    output, times::moment,
+    Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace, output,
 };
 
 const COLUMNS: [&str; 9] = [
     "queue",
     "webhook_name",
-    "kind",
+    "signal_kind",
     "lag_signals",
     "lag_seconds",
     "published",
@@ -38,7 +37,7 @@ pub(crate) enum SubscriptionCommand {
         webhook: Option<Named<WebhookId>>,
         /// Only those of this kind: generic, or the type of the event
         #[arg(long)]
-        kind: Option<SignalKind>,
+        signal_kind: Option<SignalKind>,
         /// Also those stored since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
         #[arg(long, value_name = "TIME", value_parser = moment)]
         from: Option<Timestamp>,
@@ -93,7 +92,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
         SubscriptionCommand::Subscribe {
             of,
             webhook,
-            kind,
+            signal_kind,
             from,
             login,
             existing,
@@ -103,7 +102,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             let new = NewSubscription {
                 queue: of.queue,
                 webhook,
-                kind,
+                signal_kind,
                 from,
                 login,
                 may_exist: existing,

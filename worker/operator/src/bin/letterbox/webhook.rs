@@ -9,10 +9,10 @@ use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::WebhookId,
     sealing::{SealedColumn, Secret, key_ring},
-    webhook::Scheme,
+    webhook::{Scheme, WebhookAddress},
 };
 use letterbox_operator::{
-    Named, NewWebhook, OperatorError, RefusalRow, SecretFrom, WebhookSettings, rules_in,
+    Named, OperatorError, RefusalRow, SecretFrom, WebhookSettings, rules_in, span,
 };
 use serde_json::{Value, json};
 
@@ -102,23 +102,16 @@ pub(crate) struct Replacement {
 }
 
 /// A time as `24h`, `30m` or `90s`; a month at most.
-fn overlap(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a number of hours, minutes or seconds: 24h, 30m, 90s".to_owned();
-    let (number, unit) = text
-        .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(expected)?;
-    let number: u64 = number.parse().map_err(|_| expected())?;
-    let seconds = match unit {
-        "h" => 3_600,
-        "m" => 60,
-        "s" => 1,
-        _ => return Err(expected()),
-    };
+fn overlap(text: &str) -> Result<Duration, &'static str> {
+    let expected = "must be a number of hours, minutes or seconds: 24h, 30m, 90s";
+    let overlap = span(text)
+        .filter(|_| !text.ends_with('d'))
+        .ok_or(expected)?;
+    let overlap = Duration::try_from(overlap).map_err(|_| expected)?;
     let most = Duration::from_secs(31 * 86_400);
-    let overlap = number.checked_mul(seconds).map(Duration::from_secs);
-    overlap
-        .filter(|overlap| *overlap <= most)
-        .ok_or("at most 31 days".to_owned())
+    (overlap <= most)
+        .then_some(overlap)
+        .ok_or("at most 31 days")
 }
 
 pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
@@ -188,11 +181,9 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
     let workspace = new.workspace.id(&operator).await?;
     let creating = operator.create_webhook(&keys, workspace, &wanted, secret);
     let created = creating.await?;
-    let mut shown = shown(settings, &created);
-    if new.secret_later {
-        // Nobody knows the one that it has until then.
-        shown["secret"] = Value::Null;
-    }
+    // Nobody knows the one that it has before it is set.
+    let secret = (!new.secret_later).then_some(&created.secret);
+    let mut shown = shown(settings, created.address, secret);
     shown["name"] = wanted.name.into();
     shown["scheme"] = json!(wanted.scheme.unwrap_or(Scheme::Letterbox));
     Ok(Output::One(shown))
@@ -203,7 +194,8 @@ async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Fai
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
     let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
-    let mut shown = shown(settings, &replacing.await?);
+    let made = replacing.await?;
+    let mut shown = shown(settings, made.address, Some(&made.secret));
     shown["replaces"] = json!(new.webhook_id);
     Ok(Output::One(shown))
 }
@@ -213,11 +205,15 @@ fn read_secret(file: &Path) -> Result<Secret, Failure> {
 }
 
 /// A new webhook, at the only time that its secret is shown.
-fn shown(settings: &CliSettings, new: &NewWebhook) -> Value {
+pub(crate) fn shown(
+    settings: &CliSettings,
+    address: WebhookAddress,
+    secret: Option<&Secret>,
+) -> Value {
     json!({
-        "webhook_id": new.address.webhook,
-        "workspace_id": new.address.workspace,
-        "url": settings.addresses.webhook_url(new.address),
-        "secret": String::from_utf8_lossy(new.secret.expose()),
+        "webhook_id": address.webhook,
+        "workspace_id": address.workspace,
+        "url": settings.addresses.webhook_url(address),
+        "secret": secret.map(|secret| String::from_utf8_lossy(secret.expose())),
     })
 }

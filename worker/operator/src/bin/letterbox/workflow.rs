@@ -6,14 +6,14 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_common::ids::{UserId, WorkflowId};
 use letterbox_operator::{
-    Closing, Losing, Move, Named, Operator, OperatorError, Reason, WorkflowDetail,
+    Closing, Losing, Move, Named, Operator, OperatorError, Reason, WorkflowDetail, moment,
 };
 use letterbox_workflow::Definition;
 use serde_json::json;
 
 use crate::{
     Failure, Output, confirm::confirm, export, file, form_link, in_workspace::InWorkspace, output,
-    settings::CliSettings, times::moment,
+    settings::CliSettings,
 };
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
@@ -216,13 +216,12 @@ async fn deploy(
         return Ok(Output::One(json!(plan)));
     }
     confirm(operator, Losing::Workflow(workflow), new.said.yes).await?;
-    if !new.new_link {
-        let deployed = operator.deploy(workflow, definition.as_deref()).await?;
-        return Ok(Output::one(&deployed));
-    }
-    let deploying = operator.deploy_with_link(workflow, definition.as_deref(), new.closing);
+    let closing = new.new_link.then_some(new.closing);
+    let deploying = operator.deploy_with(workflow, definition.as_deref(), closing);
     let (deployed, link) = deploying.await?;
     let mut shown = json!(deployed);
-    shown["form_link"] = form_link::shown(settings, &link);
+    if let Some(link) = link {
+        shown["form_link"] = form_link::shown(settings, &link);
+    }
     Ok(Output::One(shown))
 }

@@ -1,13 +1,11 @@
 //! `letterbox workspace …`
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
 use letterbox_common::ids::{AccountId, WorkspaceId};
-use letterbox_operator::{Named, Operator, WorkspaceSettings, on_or_off, or_unlimited};
+use letterbox_operator::{Named, Operator, WorkspaceSettings, or_unlimited};
 use serde_json::json;
 
-use crate::{Failure, Output, output, policy};
+use crate::{Failure, Output, output};
 
 const COLUMNS: [&str; 5] = [
     "workspace_id",
@@ -31,18 +29,15 @@ pub(crate) enum WorkspaceCommand {
     List,
     /// Write a workspace as documents for 'letterbox apply'; no secret is in them
     Export { workspace_id: Named<WorkspaceId> },
-    /// Show or set how many runs may start in a calendar month (UTC)
-    Allowance {
-        workspace_id: Named<WorkspaceId>,
-        /// Runs that may start, or 'unlimited'
-        #[arg(long, value_name = "N", value_parser = or_unlimited)]
-        set: Option<Limit>,
-    },
     /// Show the settings of a workspace, or change those that are given
     Settings {
         workspace_id: Named<WorkspaceId>,
         #[command(flatten)]
         settings: WorkspaceSettings,
+        /// Tell the same by a message {"text": "..."} to the base URL of this connected account,
+        /// or of none
+        #[arg(long, value_name = "ACCOUNT|none", value_parser = account_or_none)]
+        notify_account: Option<AccountOrNone>,
     },
     /// Show the usage of a workspace: runs of this month, bytes stored today, and by which webhooks
     Usage { workspace_id: Named<WorkspaceId> },
@@ -58,36 +53,12 @@ pub(crate) enum WorkspaceCommand {
         #[arg(value_parser = workspace_or_all)]
         workspace: WorkspaceOrAll,
     },
-    /// Show or set who is told, within a minute, what waits for an answer and what went wrong
-    Notify {
-        workspace_id: Named<WorkspaceId>,
-        /// E-mail to the owners and editors; needs LETTERBOX_SMTP_URL in the workers
-        #[arg(long, value_name = "on|off", value_parser = on_or_off)]
-        email: Option<bool>,
-        /// A message {"text": "..."} to the base URL of this connected account
-        #[arg(long)]
-        account: Option<Named<AccountId>>,
-        /// No message through an account any more
-        #[arg(long, conflicts_with = "account")]
-        no_account: bool,
-    },
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
     Delete {
         workspace_id: WorkspaceId,
         /// Its name, as a safeguard
         #[arg(long)]
         name: String,
-    },
-    /// Show or set the policy: what actions may do, need approval for, or may not do
-    Policy {
-        workspace_id: Named<WorkspaceId>,
-        /// A file with {"rules": [{"when": {...}, "decision": "allow"|"approve"|"deny"}],
-        /// "default": ...}; - reads standard input
-        #[arg(long, value_name = "FILE")]
-        set: Option<PathBuf>,
-        /// Show what would change, without setting it
-        #[arg(long, requires = "set")]
-        dry_run: bool,
     },
 }
 
@@ -96,6 +67,16 @@ type Limit = Option<u32>;
 
 /// A workspace; `None` is all.
 type WorkspaceOrAll = Option<Named<WorkspaceId>>;
+
+/// An account; `None` is none.
+type AccountOrNone = Option<Named<AccountId>>;
+
+fn account_or_none(text: &str) -> Result<AccountOrNone, &'static str> {
+    match text {
+        "none" => Ok(None),
+        text => text.parse().map(Some),
+    }
+}
 
 fn workspace_or_all(text: &str) -> Result<WorkspaceOrAll, &'static str> {
     match text {
@@ -120,58 +101,36 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             Output::Json(output::value(&documents))
         }
         WorkspaceCommand::List => Output::many(&operator.workspaces().await?, &COLUMNS),
-        WorkspaceCommand::Allowance { workspace_id, set } => {
-            let workspace = operator.id(&workspace_id).await?;
-            Output::one(&match set {
-                Some(runs) => operator.set_allowance(workspace, runs).await?,
-                None => operator.allowance(workspace).await?,
-            })
-        }
-        WorkspaceCommand::Notify {
-            workspace_id,
-            email,
-            account,
-            no_account,
-        } => {
-            let workspace = operator.id(&workspace_id).await?;
-            let account = operator.id_of(account.as_ref()).await?;
-            let account = (account.is_some() || no_account).then_some(account);
-            if email.is_none() && account.is_none() {
-                return Ok(Output::one(&operator.notices(workspace).await?));
-            }
-            Output::one(&operator.notify(workspace, email, account).await?)
-        }
         WorkspaceCommand::Settings {
             workspace_id,
             settings,
+            notify_account,
         } => {
             let workspace = operator.id(&workspace_id).await?;
+            if let Some(account) = notify_account {
+                let account = operator.id_in(Some(workspace), account.as_ref()).await?;
+                // Before the others: where it is refused, nothing is changed.
+                operator.notify(workspace, None, Some(account)).await?;
+            }
             let settings = operator.set_settings(workspace, &settings).await?;
             let mut shown = output::value(&settings);
             shown["workspace_id"] = json!(workspace);
+            shown["notify_account"] = json!(operator.notices(workspace).await?.account_id);
             Output::One(shown)
         }
         WorkspaceCommand::Hold { workspace } => {
-            let workspace = operator.id_of(workspace.as_ref()).await?;
+            let workspace = operator.id_in(None, workspace.as_ref()).await?;
             let changed = operator.hold(workspace).await?;
             Output::one(&json!({ "workspace_id": workspace, "held": true, "changed": changed }))
         }
         WorkspaceCommand::Release { workspace } => {
-            let workspace = operator.id_of(workspace.as_ref()).await?;
+            let workspace = operator.id_in(None, workspace.as_ref()).await?;
             let changed = operator.release(workspace).await?;
             Output::one(&json!({ "workspace_id": workspace, "held": false, "changed": changed }))
         }
         WorkspaceCommand::Delete { workspace_id, name } => {
             let rows = operator.delete_workspace(workspace_id, &name).await?;
             Output::one(&json!({ "workspace_id": workspace_id, "deleted_rows": rows }))
-        }
-        WorkspaceCommand::Policy {
-            workspace_id,
-            set,
-            dry_run,
-        } => {
-            let workspace = operator.id(&workspace_id).await?;
-            policy::show_or_set(operator, workspace, set.as_deref(), dry_run).await?
         }
     })
 }

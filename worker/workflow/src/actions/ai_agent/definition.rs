@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::parameters::ToolParameters;
 use crate::{
     actions::{
-        MAX_ACCOUNT, Step,
-        chat::{self, MAX_MODEL},
+        Step,
+        chat::{self, Model},
         http_request,
         outgoing::Outgoing,
     },
@@ -27,8 +27,7 @@ const MAX_TOKENS: u64 = 1_000_000;
 /// A model with a goal and tools.
 #[derive(Debug)]
 pub struct Agent {
-    pub(super) account: String,
-    pub(super) model: String,
+    pub(super) model: Model,
     pub(super) goal: String,
     pub(super) input: Template,
     pub(super) tools: Vec<Tool>,
@@ -46,15 +45,13 @@ pub(super) struct Tool {
 }
 
 pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Step> {
-    let account = fields.text("account", MAX_ACCOUNT);
-    let model = fields.text("model", MAX_MODEL);
+    let model = Model::parse(fields);
     let goal = fields.text("goal", MAX_GOAL);
     let input = Template::parse(fields, "input");
     let tools = tools(fields);
     let max_steps = number(fields, "max_steps", MAX_STEPS);
     let max_tokens = number(fields, "max_tokens", MAX_TOKENS);
     Some(Step::Delegate(Arc::new(Agent {
-        account,
         model,
         goal,
         input,
@@ -122,7 +119,7 @@ impl Agent {
     /// The account of its model.
     #[must_use]
     pub fn account(&self) -> &str {
-        &self.account
+        &self.model.account
     }
 
     /// The requests of the tools that the model may call.

@@ -98,15 +98,11 @@ impl Agent {
     }
 
     fn ask(self: &Arc<Self>, transcript: Transcript) -> AgentPart {
-        let Some(tokens_left) = self
-            .max_tokens
-            .checked_sub(transcript.tokens())
-            .filter(|n| *n > 0)
-        else {
-            let tokens = self.max_tokens;
+        let tokens = self.max_tokens;
+        if transcript.tokens() >= tokens {
             return AgentPart::Fail(format!("it has used its maximum of {tokens} tokens"));
-        };
-        match Question::new(self.clone(), transcript, tokens_left) {
+        }
+        match Question::new(self.clone(), transcript) {
             Ok(question) => AgentPart::Ask(Arc::new(question)),
             Err(reason) => AgentPart::Fail(reason),
         }

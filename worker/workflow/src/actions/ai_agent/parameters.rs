@@ -1,6 +1,8 @@
 //! The parameters of a tool: an object of strings, numbers and booleans, described by a JSON
 //! Schema. Arguments from a model are checked like submitted values of a form.
 
+use std::collections::HashSet;
+
 use letterbox_common::form::FieldType;
 use serde_json::{Map, Value, json};
 
@@ -73,14 +75,17 @@ impl ToolParameters {
         let parameters = properties.iter().filter_map(|(name, value)| {
             let place = schema.place(&format!("properties.{name}"));
             let fields = schema.diagnostics.fields(value, place)?;
-            Parameter::parse(fields, name, required.contains(&name.as_str()))
+            Parameter::parse(fields, name, required.contains(name.as_str()))
         });
         let parameters = parameters.collect();
         let mut schema = schema.members.clone();
         // Some models want all of them.
         schema.insert("additionalProperties".to_owned(), false.into());
         schema.entry("properties").or_insert_with(|| json!({}));
-        schema.entry("required").or_insert_with(|| json!([]));
+        let required = properties
+            .keys()
+            .filter(|name| required.contains(name.as_str()));
+        schema.insert("required".to_owned(), required.cloned().collect());
         Self {
             parameters,
             schema: schema.into(),
@@ -102,9 +107,11 @@ impl ToolParameters {
 
     /// Checks the JSON text of the arguments from a model. An error is worded for the model.
     pub(super) fn check(&self, text: &str) -> Result<Arguments, String> {
-        let given: Value = serde_json::from_str(text)
+        // As some models say that there are none.
+        let text = Some(text.trim()).filter(|text| !["", "null"].contains(text));
+        let given: Value = serde_json::from_str(text.unwrap_or("{}"))
             .map_err(|error| format!("the arguments are not JSON: {error}"))?;
-        let Value::Object(given) = given else {
+        let Value::Object(mut given) = given else {
             return Err("the arguments must be an object".to_owned());
         };
         for name in given.keys() {
@@ -118,12 +125,15 @@ impl ToolParameters {
             }
         }
         for parameter in &self.parameters {
-            match given.get(&parameter.name) {
+            match given.get_mut(&parameter.name) {
                 None if parameter.is_required => {
                     return Err(format!("{:?} is required", parameter.name));
                 }
                 None => {}
-                Some(value) => parameter.check(value)?,
+                Some(value) => {
+                    parameter.make_whole(value);
+                    parameter.check(value)?;
+                }
             }
         }
         Ok(Arguments(given))
@@ -131,16 +141,16 @@ impl ToolParameters {
 }
 
 /// Parses the names of required properties.
-fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) -> Vec<&'v str> {
+fn required<'v>(schema: &mut Fields<'_, 'v>, properties: &Map<String, Value>) -> HashSet<&'v str> {
     let Some(value) = schema.get("required") else {
-        return Vec::new();
+        return HashSet::new();
     };
     let names = value
         .as_array()
         .map(|names| names.iter().map(Value::as_str));
-    let Some(names) = names.and_then(|names| names.collect::<Option<Vec<_>>>()) else {
+    let Some(names) = names.and_then(|names| names.collect::<Option<HashSet<_>>>()) else {
         schema.add("required", "must be a list of names");
-        return Vec::new();
+        return HashSet::new();
     };
     for name in names.iter().filter(|name| !properties.contains_key(**name)) {
         schema.add("required", format_args!("there is no property {name:?}"));
@@ -177,6 +187,18 @@ impl Parameter {
             choices,
             is_required,
         })
+    }
+
+    /// Makes an integer of `5.0`, as some models write it.
+    fn make_whole(&self, value: &mut Value) {
+        let double = value
+            .as_f64()
+            .filter(|_| value.is_f64() && self.kind == "integer");
+        // Up to here a double is exact.
+        let is_whole = |double: &f64| double.fract() == 0.0 && double.abs() < 9e15;
+        if let Some(whole) = double.filter(is_whole) {
+            *value = (whole as i64).into();
+        }
     }
 
     fn check(&self, value: &Value) -> Result<(), String> {
@@ -283,8 +305,13 @@ mod tests {
             let refusal = parameters.check(given).err();
             assert_eq!(refusal.as_deref(), refused, "{given:.60}");
         }
+        for none in ["", " ", "null", "{}"] {
+            let refusal = parameters.check(none).unwrap_err();
+            assert_eq!(refusal, "\"name\" is required", "{none:?}");
+        }
+        let whole = parameters.check(r#"{"name":"Ada","count":5.0}"#).unwrap();
+        assert_eq!(whole.0["count"].to_string(), "5");
         for broken in [
-            "",
             "{",
             "{\"name\":\"Ada\"} x",
             "{\"share\":1e400,\"name\":\"\"}",

@@ -107,7 +107,7 @@ fn questions_calls_and_results_follow_each_other() {
         r#"Input: "ada@example.com""#
     );
     assert_eq!(first["tools"][0]["function"]["name"], "find");
-    assert_eq!(first["max_tokens"], 1000);
+    assert_eq!(first["max_tokens"], Value::Null, "some models refuse it");
 
     let calls = calling(&[("find", r#"{"name":"Ada"}"#), ("note", r#"{"text":"hi"}"#)]);
     let mut over = vec![answered(&calls)];
@@ -131,7 +131,6 @@ fn questions_calls_and_results_follow_each_other() {
     let results = &second["messages"].as_array().unwrap()[3..];
     assert_eq!(results[0]["content"], r#"{"body":{"id":7},"status":200}"#);
     assert_eq!(results[1]["content"], r#"{"error":"denied by the policy"}"#);
-    assert_eq!(second["max_tokens"], 900, "100 of 1000 are used");
 
     let end = saying("Done.");
     over.push(answered(&end));
@@ -205,7 +204,7 @@ fn a_long_result_is_cut_and_a_hostile_answer_fails() {
         r#"{"choices":[{"message":{"content":null}}]}"#.into(),
         r#"{"choices":[{"message":{"tool_calls":{}}}]}"#.into(),
         r#"{"choices":[{"message":{"tool_calls":[{"function":{"name":1}}]}}]}"#.into(),
-        "[".repeat(100_000),
+        "[".repeat(60_000),
     ] {
         let reason = failure(&[answered(body.as_bytes())]);
         assert_eq!(
@@ -216,7 +215,7 @@ fn a_long_result_is_cut_and_a_hostile_answer_fails() {
     let cut = r#"{"choices":[{"finish_reason":"length","message":{"content":"I"}}]}"#;
     assert_eq!(
         failure(&[answered(cut.as_bytes())]),
-        "the model's answer was cut off"
+        "the model's answer was cut off: it reached its maximum of tokens"
     );
 }
 
@@ -280,7 +279,7 @@ fn a_definition_names_its_mistakes() {
         (
             &|agent| agent["tools"][0]["host"] = "evil".into(),
             "actions[0].tools[0]: unknown member \"host\", expected name, description, parameters, \
-             account, method, path, query, headers, body",
+             account, method, path, query, headers, body, form, expect, timeout",
         ),
     ] {
         assert_eq!(mistake(change), expected);

@@ -2,14 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::{actions::chat, json::parse};
+use crate::{
+    actions::chat::{Answer, NOT_UNDERSTOOD},
+    json::parse,
+};
 
 /// Maximum bytes of a tool's answer that are passed to the model.
 const MAX_RESULT: usize = 16 * 1024;
 /// A token counts for each of so many bytes of a question and its answer, if the model reports
 /// less.
 const BYTES_PER_TOKEN: u64 = 4;
-const NOT_UNDERSTOOD: &str = "the model's answer could not be understood";
 
 /// How a part of an agent ended.
 #[derive(Debug, Clone, Copy)]
@@ -56,14 +58,12 @@ pub(super) struct ModelAnswer {
 impl ModelAnswer {
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         let not_understood = || NOT_UNDERSTOOD.to_owned();
-        let answer: Value = parse(body).ok_or_else(not_understood)?;
-        let choice = chat::first_choice(&answer).ok_or_else(not_understood)?;
-        if choice.get("finish_reason").and_then(Value::as_str) == Some("length") {
-            return Err("the model's answer was cut off".to_owned());
+        let answer = Answer::parse(body)?;
+        if let Some(hindrance) = answer.hindrance() {
+            return Err(hindrance.to_owned());
         }
-        let message = &choice["message"];
-        let content = message["content"].as_str().unwrap_or_default().to_owned();
-        let calls = match &message["tool_calls"] {
+        let content = answer.text();
+        let calls = match &answer.message()["tool_calls"] {
             Value::Null => Vec::new(),
             Value::Array(calls) => {
                 let calls = calls.iter().enumerate().map(tool_call);
@@ -71,16 +71,13 @@ impl ModelAnswer {
             }
             _ => return Err(not_understood()),
         };
-        if calls.is_empty() && !message["content"].is_string() {
+        if calls.is_empty() && content.is_none() {
             return Err(not_understood());
         }
-        let used = answer
-            .pointer("/usage/total_tokens")
-            .and_then(Value::as_u64);
         Ok(Self {
-            content,
+            content: content.unwrap_or_default(),
             calls,
-            tokens: used.unwrap_or(0),
+            tokens: answer.tokens,
         })
     }
 }
@@ -91,10 +88,11 @@ fn tool_call((index, call): (usize, &Value)) -> Option<ToolCall> {
     Some(ToolCall {
         id: id.map_or_else(|| format!("call_{index}"), str::to_owned),
         name: function.get("name")?.as_str()?.to_owned(),
-        arguments: match function.get("arguments")? {
-            Value::String(text) => text.clone(),
+        arguments: match function.get("arguments") {
+            None => String::new(),
+            Some(Value::String(text)) => text.clone(),
             // Some models return the object itself instead of its JSON text.
-            other => other.to_string(),
+            Some(other) => other.to_string(),
         },
     })
 }

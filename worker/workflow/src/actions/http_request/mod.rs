@@ -1,18 +1,20 @@
 //! `http.request`: calls a connected account. The account fixes scheme, host, port and the
 //! beginning of the path; the definition fixes method, path, names of query parameters and headers,
-//! and the structure of the body. Values are inserted and change none of these.
+//! the structure of the body, and which statuses are answers. Values are inserted and change none
+//! of these.
 
 mod body;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use http::{HeaderName, HeaderValue};
-use url::Url;
+use serde_json::Value;
+use url::{Url, form_urlencoded};
 
 use self::body::Body;
 use super::{
-    ActionKind, MAX_ACCOUNT, Step,
-    outgoing::{Outgoing, Request, join_path},
+    ActionKind, MAX_ACCOUNT, Step, delay,
+    outgoing::{BodyType, MAX_TIMEOUT, Outgoing, Request, SUCCESS, TIMEOUT, join_path},
 };
 use crate::{
     diagnostics::{Diagnostics, Fields},
@@ -26,6 +28,8 @@ pub(super) const KIND: ActionKind = ActionKind {
     parse: |fields| parse(fields).map(Step::Send),
 };
 
+/// Maximum number of statuses that are answers.
+const MAX_EXPECTED: usize = 20;
 /// The methods that a request may have.
 pub(crate) const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 /// Headers that are set by the connection, the account or the executor, and headers that could turn
@@ -66,7 +70,18 @@ struct HttpRequest {
     path: Template,
     query: Vec<(String, Template)>,
     headers: Vec<(String, Template)>,
-    body: Option<Body>,
+    body: Option<Content>,
+    /// Statuses that are answers beside those of success.
+    expect: Vec<u16>,
+    timeout: Duration,
+}
+
+/// What a request carries.
+#[derive(Debug)]
+enum Content {
+    Json(Body),
+    /// Names and values of an HTML form.
+    Form(Vec<(String, Template)>),
 }
 
 /// Parses the members of a request.
@@ -76,16 +91,60 @@ pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Arc<dyn Outgoing>> {
     let path = Template::parse(fields, "path");
     let query = named_templates(fields, "query");
     let headers = named_templates(fields, "headers");
-    let place = fields.place("body");
-    let body = fields.get("body");
+    let body = content(fields);
+    let expect = expected(fields);
+    let timeout = fields.get("timeout").and_then(|_| {
+        let problem = "must be a duration of 1 second to 2 minutes, such as PT90S";
+        delay::duration(fields, "timeout", MAX_TIMEOUT, problem)
+    });
     Some(Arc::new(HttpRequest {
         account,
         method: method?,
         path,
         query,
         headers,
-        body: body.map(|body| Body::parse(fields.diagnostics, body, &place, 1)),
+        body,
+        expect,
+        timeout: timeout.unwrap_or(TIMEOUT),
     }))
+}
+
+/// Parses what a request carries: `body`, or `form`.
+fn content(fields: &mut Fields<'_, '_>) -> Option<Content> {
+    let place = fields.place("body");
+    let body = fields.get("body");
+    let body = body.map(|body| Content::Json(Body::parse(fields.diagnostics, body, &place, 1)));
+    if fields.get("form").is_some() {
+        let form = named_templates(fields, "form");
+        if body.is_some() {
+            fields.add("form", "must be absent: there is a body");
+        }
+        return Some(Content::Form(form));
+    }
+    body
+}
+
+/// Parses the statuses that are answers. Some mean the same of every account, and are acted upon.
+fn expected(fields: &mut Fields<'_, '_>) -> Vec<u16> {
+    let Some(given) = fields.get("expect") else {
+        return Vec::new();
+    };
+    let status = |value: &Value| {
+        let status = u16::try_from(value.as_u64()?).ok()?;
+        let may_be = (200..500).contains(&status) && ![401, 429].contains(&status);
+        may_be.then_some(status)
+    };
+    let found = given.as_array().map(|given| given.iter().map(status));
+    let found = found.and_then(|found| found.collect::<Option<Vec<_>>>());
+    let found = found.filter(|found| (1..=MAX_EXPECTED).contains(&found.len()));
+    if found.is_none() {
+        let problem = format_args!(
+            "must be 1 to {MAX_EXPECTED} statuses from 200 to 499, but not 401 (the account's \
+             credential is refused) and not 429 (the request is sent again later)"
+        );
+        fields.add("expect", problem);
+    }
+    found.unwrap_or_default()
 }
 
 /// Parses an object of strings, each a template.
@@ -172,8 +231,8 @@ impl Outgoing for HttpRequest {
     fn references(&self) -> References {
         let named = self.query.iter().chain(&self.headers);
         let named = named.map(|(_, template)| template.references().clone());
-        let body = self.body.as_ref().map(Body::references);
-        let all = named.chain(body);
+        let carried = self.body.iter().flat_map(Content::references);
+        let all = named.chain(carried);
         all.fold(self.path.references().clone(), References::and)
     }
 
@@ -192,13 +251,20 @@ impl Outgoing for HttpRequest {
         }
         self.check_headers(diagnostics, path, variables);
         if let Some(body) = &self.body {
-            let place = format!("{path}.body");
-            body.check(diagnostics, &place, variables);
+            let place = body.check(diagnostics, path, variables);
             if ["GET", "HEAD"].contains(&self.method) {
                 let problem = format_args!("must be absent: {} has no body", self.method);
                 diagnostics.add(&place, problem);
             }
         }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn is_answer(&self, status: u16) -> bool {
+        SUCCESS.contains(&status) || self.expect.contains(&status)
     }
 
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError> {
@@ -225,7 +291,56 @@ impl Outgoing for HttpRequest {
             url: url.into(),
             headers,
             body: body.transpose()?,
+            body_type: match self.body {
+                Some(Content::Form(_)) => BodyType::Form,
+                _ => BodyType::Json,
+            },
         })
+    }
+}
+
+impl Content {
+    fn references(&self) -> Vec<References> {
+        match self {
+            Self::Json(body) => vec![body.references()],
+            Self::Form(form) => {
+                let templates = form.iter();
+                templates.map(|(_, one)| one.references().clone()).collect()
+            }
+        }
+    }
+
+    /// Checks its templates; returns its place.
+    fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) -> String {
+        match self {
+            Self::Json(body) => {
+                let place = format!("{path}.body");
+                body.check(diagnostics, &place, variables);
+                place
+            }
+            Self::Form(form) => {
+                let place = format!("{path}.form");
+                for (name, template) in form {
+                    diagnostics.check_fixed_name(&place, name);
+                    let its_place = format!("{place}.{name}");
+                    template.check(diagnostics, &its_place, variables, Escape::None);
+                }
+                place
+            }
+        }
+    }
+
+    fn render(&self, renderer: &Renderer<'_>) -> Result<String, RenderError> {
+        let form = match self {
+            Self::Json(body) => return body.render(renderer),
+            Self::Form(form) => form,
+        };
+        // The structure is made here, of whatever is inserted.
+        let mut pairs = form_urlencoded::Serializer::new(String::new());
+        for (name, template) in form {
+            pairs.append_pair(name, &template.render(Escape::None, renderer)?);
+        }
+        Ok(pairs.finish())
     }
 }
 

@@ -111,6 +111,53 @@ proptest! {
         prop_assert_eq!(&body["a"], &Value::from(a));
         prop_assert_eq!(&body["deep"][0]["b"], &Value::from(format!("{b}!")));
     }
+
+    /// Nor the names of a form, or their number.
+    #[test]
+    fn values_never_leave_their_places_in_a_form(
+        a in r#"(\PC|[&=+%; \r\n\t\x00]|%26|\{\{){0,40}"#,
+        b in r#"(\PC|[&=+%; \r\n\t\x00]|%3d){0,40}"#,
+    ) {
+        let request = check(&form_action()).unwrap();
+        let base = "https://user.example".parse().unwrap();
+        let rendered = request.render(&base, &context(&a, &b).renderer()).unwrap();
+        prop_assert_eq!(rendered.body_type, BodyType::Form);
+        let body = rendered.body.unwrap();
+        let pairs: Vec<_> = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
+        let expected = [("A b", format!("x{b}")), ("To", a), ("n", "1.5".to_owned())];
+        prop_assert_eq!(pairs, expected.map(|(name, value)| (name.to_owned(), value)));
+    }
+}
+
+fn form_action() -> Value {
+    json!({
+        "id": "x", "type": "http.request", "account": "c", "method": "POST", "path": "/x",
+        "form": {"To": "{{ form.a }}", "A b": "x{{ form.b }}", "n": "{{ form.n }}"},
+        "expect": [200, 404],
+    })
+}
+
+#[test]
+fn forms_and_expected_statuses_are_checked() {
+    for (name, value, named) in [
+        ("form", json!("a=b"), "must be an object of strings"),
+        ("form", json!({"a": 1}), "must be a string"),
+        ("form", json!({"a": "{{ form.c }}"}), "form.c"),
+        ("form", json!({"{{ form.a }}": "x"}), "form"),
+        ("body", json!({}), "must be absent: there is a body"),
+        ("method", json!("GET"), "GET has no body"),
+        ("timeout", json!("PT3M"), "1 second to 2 minutes"),
+        ("timeout", json!(30), "1 second to 2 minutes"),
+        ("expect", json!([]), "must be 1 to 20 statuses"),
+        ("expect", json!([401]), "not 401"),
+        ("expect", json!([500]), "200 to 499"),
+        ("expect", json!("{{ form.n }}"), "must be 1 to 20 statuses"),
+    ] {
+        let mut action = form_action();
+        action[name] = value;
+        let problems = check(&action).unwrap_err().join("; ");
+        assert!(problems.contains(named), "{name}: {problems}");
+    }
 }
 
 #[test]

@@ -1,0 +1,341 @@
+//! Other people's servers as they are: what they answer beside what their documents say.
+
+use std::{sync::Arc, time::Duration};
+
+use letterbox_tests::{
+    CHAT, Peer, Received, Reply, Scene, World, asking, call, call_with, command_file,
+    definition_with, post,
+};
+use letterbox_workflow::actions::Branch;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+fn reply(status: u16, body: &str) -> Reply {
+    Reply::With(status, Vec::new(), body.to_owned())
+}
+
+/// Looks for somebody, and creates them where there is nobody, with a form as some servers want it.
+#[tokio::test]
+async fn what_is_not_found_is_created() {
+    let peer = Peer::start(|request, _| match request.target.as_str() {
+        "/people/Ada" => Reply::Status(404),
+        _ => Reply::Status(201),
+    })
+    .await;
+    let find = call_with(
+        "find",
+        "GET",
+        "/people/{{ form.name }}",
+        json!({"expect": [404]}),
+    );
+    let create = call_with(
+        "create",
+        "POST",
+        "/people",
+        json!({"form": {"Body": "Hello {{ form.name }}", "To": "+49301"}}),
+    );
+    let actions = json!([
+        find,
+        {"id": "new", "type": "condition", "if": "actions.find.status == 404", "then": [create]},
+    ]);
+    let scene = Scene::new(&peer, actions).await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("succeeded", 1).await;
+    let received = peer.await_received(2).await;
+    let form = received[1].header("content-type");
+    assert_eq!(form, Some("application/x-www-form-urlencoded"));
+    assert_eq!(received[1].body, "Body=Hello+Ada&To=%2B49301");
+    // Without `expect` it is a failure, and the comparison is warned of.
+    let find = call("find", "GET", "/people/{{ form.name }}");
+    let then = json!({"id": "new", "type": "condition", "if": "actions.find.status == 404"});
+    let actions = json!([find, then]);
+    let form = scene
+        .world
+        .redeployed(&scene.gateway, &scene.form, actions)
+        .await;
+    form.assert_accepts("again").await;
+    scene.world.await_state("failed", 1).await;
+    scene
+        .world
+        .assert_failed(&form, "answered with status 404")
+        .await;
+}
+
+/// A byte order mark is no part of an answer; what can't be used says why.
+#[tokio::test]
+async fn an_answer_that_cannot_be_used_says_why() {
+    let long = format!(r#"{{"n":"{}"}}"#, "x".repeat(92_000));
+    let peer = Peer::start(move |request, _| match request.target.as_str() {
+        "/marked" => reply(200, "\u{feff}{\"n\":7}"),
+        "/long" => reply(200, &long),
+        "/page" => reply(200, "<!DOCTYPE html><p>Hello"),
+        "/moved" => {
+            let location = ("location", "https://new.example/x".to_owned());
+            Reply::With(308, vec![location], String::new())
+        }
+        _ => Reply::Status(200),
+    })
+    .await;
+    let using = |path: &str| {
+        let body = json!({"body": {"n": "{{ actions.a.body.n }}"}});
+        json!([
+            call("a", "GET", path),
+            call_with("use", "POST", "/use", body)
+        ])
+    };
+    let scene = Scene::new(&peer, using("/marked")).await;
+    scene.form.assert_accepts("marked").await;
+    scene.world.await_state("succeeded", 1).await;
+    assert_eq!(peer.await_received(2).await[1].json(), json!({"n": 7}));
+    for (number, (path, why)) in [
+        ("/long", "\"a\" is longer than 65536 bytes, and was cut"),
+        ("/page", "\"a\" is not JSON"),
+        ("/moved", "status 308: moved to https://new.example"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let form = scene
+            .world
+            .redeployed(&scene.gateway, &scene.form, using(path))
+            .await;
+        form.assert_accepts(path).await;
+        scene.world.await_state("failed", number as i64 + 1).await;
+        scene.world.assert_failed(&form, why).await;
+    }
+}
+
+/// It says 200 and that it has failed; and 409 to an attempt that repeats one without an answer.
+#[tokio::test]
+async fn what_was_not_done_or_perhaps_was_says_so() {
+    let peer = Peer::start(|request, before| match (&*request.target, before) {
+        ("/sends", _) => reply(200, r#"{"success":false}"#),
+        (_, 0) => Reply::HangUp,
+        _ => Reply::Status(409),
+    })
+    .await;
+    let scene = Scene::new(&peer, json!([post("conflict")])).await;
+    scene.form.assert_accepts("k").await;
+    scene.world.await_state("failed", 1).await;
+    scene
+        .assert_failed("409; an earlier attempt, which got no answer, may have done it")
+        .await;
+    let failing = json!([
+        post("sends"),
+        {"id": "sent", "type": "condition", "if": "actions.sends.body.success", "else": [
+            {"id": "not", "type": "fail", "reason": "the message was not sent"}]},
+        post("never"),
+    ]);
+    let form = scene
+        .world
+        .redeployed(&scene.gateway, &scene.form, failing)
+        .await;
+    form.assert_accepts("again").await;
+    scene.world.await_state("failed", 2).await;
+    scene
+        .world
+        .assert_failed(&form, "not: the message was not sent")
+        .await;
+    assert!(!peer.targets().contains(&"/never".to_owned()));
+}
+
+/// What stands within HTML is escaped by the template, and a moment is told in a time zone.
+#[tokio::test]
+async fn a_mail_of_html_is_written_safely() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let body = json!({"body": {
+        "html": "<p>{{ form.name | escape }}</p>",
+        "link": "https://x.example/?q={{ form.name | urlencode }}",
+        "year": "{{ run.received_at | date('Pacific/Auckland', '%Y') }}",
+    }});
+    let scene = Scene::new(&peer, json!([call_with("mail", "POST", "/mail", body)])).await;
+    let name = "<a href=\"https://evil.example\">Ada & Co</a>";
+    scene
+        .form
+        .assert_accepts_with("k", json!({ "name": name }))
+        .await;
+    let sent = peer.await_received(1).await[0].json();
+    let safe =
+        "&lt;a href=&quot;https:&#x2f;&#x2f;evil.example&quot;&gt;Ada &amp; Co&lt;&#x2f;a&gt;";
+    assert_eq!(sent["html"], format!("<p>{safe}</p>"));
+    assert!(
+        !sent["link"].as_str().unwrap().contains(['<', '"', ' ']),
+        "{sent}"
+    );
+    assert_eq!(sent["year"].as_str().unwrap().len(), 4);
+}
+
+/// A model that refuses a parameter, as today's do.
+fn strict(request: &Received) -> Option<Reply> {
+    let body = request.json();
+    let refused = ["max_tokens", "temperature"]
+        .into_iter()
+        .find(|name| !body[name].is_null())?;
+    let error = json!({"error": {"message": format!("Unsupported parameter: {refused}")}});
+    Some(reply(400, &error.to_string()))
+}
+
+#[tokio::test]
+async fn models_answer_yes_and_no_in_their_ways() {
+    let peer = Peer::start(|request, _| {
+        if request.target != CHAT {
+            return Reply::Status(200);
+        }
+        let message = match request.json()["model"].as_str().unwrap() {
+            "new" => match strict(request) {
+                Some(refusal) => return refusal,
+                None => json!({"content": "Yes"}),
+            },
+            "bold" => json!({"content": "**Yes**"}),
+            "why" => json!({"content": "Yes, because there is no link in it."}),
+            "think" => json!({"content": "<think>No? No.</think>\n\nyes"}),
+            "parts" => json!({"content": [{"type": "text", "text": "Yes."}]}),
+            _ => json!({"content": null, "refusal": "I can't help with that."}),
+        };
+        reply(200, &json!({"choices": [{"message": message}]}).to_string())
+    })
+    .await;
+    let asking = |model: &str| {
+        json!({"id": format!("ask-{model}"), "type": "ai.condition", "account": "crm",
+            "model": model, "question": "Is it a complaint?", "input": "{{ form.message }}"})
+    };
+    let scene = Scene::new(&peer, json!([asking("new")])).await;
+    let mut form = scene.form.clone();
+    for (number, model) in ["new", "bold", "why", "think", "parts"]
+        .into_iter()
+        .enumerate()
+    {
+        let actions = json!([asking(model)]);
+        form = scene.world.redeployed(&scene.gateway, &form, actions).await;
+        form.assert_accepts(model).await;
+        scene
+            .world
+            .await_state("succeeded", number as i64 + 1)
+            .await;
+        let story = scene.world.run_of(&form).await;
+        assert_eq!(story.actions[0].branch, Some(Branch::Then), "{model}");
+    }
+    let actions = json!([asking("refusing"), post("never")]);
+    let form = scene
+        .world
+        .redeployed(&scene.gateway, &scene.form, actions)
+        .await;
+    form.assert_accepts("again").await;
+    scene.world.await_state("failed", 1).await;
+    scene
+        .world
+        .assert_failed(&form, "the model refused to answer")
+        .await;
+}
+
+/// Longer than other requests may take.
+#[tokio::test]
+#[ignore = "long: a model thinks for 22 seconds"]
+async fn a_model_may_think_for_long() {
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let answer = json!({"choices": [{"message": {"content": "yes"}}]}).to_string();
+    let peer = Peer::start(move |request, _| match &*request.target {
+        CHAT => Reply::WhenWith(opened.clone(), 200, answer.clone()),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let scene = Scene::new(&peer, asking()).await;
+    scene.form.assert_accepts("k").await;
+    peer.await_received(1).await;
+    tokio::time::sleep(Duration::from_secs(22)).await;
+    gate.add_permits(1);
+    scene.world.await_state("succeeded", 1).await;
+    assert_eq!(peer.targets(), [CHAT, "/steered"]);
+}
+
+#[tokio::test]
+async fn token_servers_give_tokens_in_their_ways() {
+    let peer = Peer::start(|request, _| match request.target.as_str() {
+        "/token/text" => reply(
+            200,
+            r#"{"access_token":"t1","token_type":"Bearer","expires_in":"3600"}"#,
+        ),
+        "/token/list" => reply(
+            200,
+            r#"{"access_token":"t2","token_type":"bearer","scope":["a","b"]}"#,
+        ),
+        "/token/bare" => reply(200, r#"{"access_token":"t3"}"#),
+        "/token/form" => reply(200, "access_token=t4&token_type=bearer&scope=a"),
+        "/token/body" => match request.body.contains("client_secret=") {
+            true => reply(200, r#"{"access_token":"t5","token_type":"bearer"}"#),
+            false => reply(400, r#"{"status":"BAD_CLIENT_SECRET","message":"missing"}"#),
+        },
+        "/token/wrong" => reply(
+            400,
+            r#"{"status":"BAD_CLIENT_ID","message":"no such client"}"#,
+        ),
+        "/token/page" => reply(404, "<html>nothing here"),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (world, gateway) = World::with_gateway().await;
+    let plain = world.form(&gateway).await;
+    let secret = command_file("foreign.secret", "a secret");
+    let kinds = ["text", "list", "bare", "form", "body", "wrong", "page"];
+    for kind in kinds {
+        world.order(format!(
+            "account connect --workspace {} --user {} --name {kind} --base-url {url} --token-url \
+             {url}/token/{kind} --client-id letterbox --client-secret-file {secret}",
+            plain.workspace,
+            plain.owner,
+            url = peer.url
+        ));
+    }
+    let _worker = world.worker().await;
+    world
+        .await_rows("connected_accounts WHERE waits_for IS NULL", 5)
+        .await;
+    world.await_rows("grants WHERE error IS NOT NULL", 2).await;
+    let told: Vec<String> = world
+        .column("SELECT error FROM grants WHERE error IS NOT NULL ORDER BY error")
+        .await;
+    assert_eq!(
+        told[0],
+        r#"it answered with status 400: "BAD_CLIENT_ID: no such client""#
+    );
+    assert!(
+        told[1].starts_with("it answered with status 404 and nothing"),
+        "{told:?}"
+    );
+    let accounts = world.order(format!("account list --workspace {}", plain.workspace));
+    let accounts = accounts.as_array().unwrap();
+    let ready = |account: &&Value| account["waits_for"].is_null();
+    assert_eq!(accounts.iter().filter(ready).count(), 5);
+    // From the first failure on it is the same reason wherever somebody looks.
+    let mut action = post("send");
+    action["account"] = "page".into();
+    let definition = definition_with(json!([action]));
+    let form = world
+        .form_of(&gateway, plain.workspace, plain.owner, &definition)
+        .await;
+    form.assert_accepts("k").await;
+    world
+        .await_rows("active_runs WHERE state = 'ready'", 1)
+        .await;
+    let run = world.run_of(&form).await;
+    let sentence = format!("for a token of the account page: {}", told[1]);
+    assert_eq!(run.waits().as_ref(), Some(&sentence));
+    let shown = world
+        .letterbox(format!("run show {}", run.row.run_id))
+        .stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains(&sentence), "{shown}");
+    let (_, status) = crate::status::status(&world);
+    let unconnected = status["unconnected"].as_array().unwrap();
+    let page = unconnected
+        .iter()
+        .find(|one| one["account"] == "page")
+        .unwrap();
+    assert_eq!(
+        (&page["error"], &page["waits_for"]),
+        (&json!(told[1]), &json!("token"))
+    );
+    let page = accounts.iter().find(|one| one["name"] == "page").unwrap();
+    assert_eq!(page["error"], told[1]);
+}

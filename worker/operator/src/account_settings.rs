@@ -1,0 +1,144 @@
+//! The settings of a connected account, and the secret that comes with them: what they say, and
+//! whether they fit together.
+
+use clap::Args;
+use http::HeaderValue;
+use letterbox_common::sealing::Secret;
+use letterbox_workflow::account::{check_base_url, check_header};
+use url::Url;
+
+use crate::{OperatorError, Reason, check_name};
+
+/// The header that carries a credential, if the account names no other.
+const HEADER: &str = "authorization";
+
+/// The settings of an account: the server that its requests go to and, where it gets its tokens by
+/// OAuth 2.0, from which server. The flags of the command line are this.
+#[derive(Debug, Clone, Args)]
+pub struct AccountSettings {
+    /// The name by which actions refer to it
+    #[arg(long)]
+    pub name: String,
+    /// The URL that every request begins with; actions can't leave it
+    #[arg(long)]
+    pub base_url: Url,
+    /// Name of the header that carries the credential instead of 'Authorization'
+    #[arg(long, value_name = "NAME", requires = "value_file")]
+    pub header: Option<String>,
+    /// Where its tokens are got by OAuth 2.0
+    #[arg(long, value_name = "URL", requires = "client_secret_file")]
+    pub token_url: Option<Url>,
+    /// Where its owner lets Letterbox in, in the desk; without it the client's own credentials do
+    #[arg(long, value_name = "URL", requires = "token_url")]
+    pub authorize_url: Option<Url>,
+    /// Client id at the authorization server
+    #[arg(long, value_name = "ID", requires = "token_url")]
+    pub client_id: Option<String>,
+    /// Scope: words separated by spaces
+    #[arg(long, requires = "token_url")]
+    pub scope: Option<String>,
+}
+
+/// The secret of an account.
+#[derive(Debug, Clone)]
+pub enum AccountSecret {
+    /// The value of its header.
+    Credential(Secret),
+    /// The secret of the client that gets its tokens by OAuth 2.0, if it has one.
+    Client(Option<Secret>),
+}
+
+impl AccountSecret {
+    /// The credential for a token that is sent as `Authorization: Bearer …`.
+    #[must_use]
+    pub fn bearer(token: &[u8]) -> Self {
+        Self::Credential(Secret::new([b"Bearer ".as_slice(), token].concat()))
+    }
+
+    /// Checks what no account can use.
+    pub(crate) fn check(&self) -> Result<(), OperatorError> {
+        let is_good = match self {
+            Self::Credential(credential) => {
+                let credential = credential.expose();
+                let is_empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
+                !is_empty && HeaderValue::from_bytes(credential).is_ok()
+            }
+            Self::Client(None) => true,
+            Self::Client(Some(secret)) => {
+                let secret = secret.expose();
+                (1..=4_096).contains(&secret.len()) && std::str::from_utf8(secret).is_ok()
+            }
+        };
+        is_good
+            .then_some(())
+            .ok_or(Reason::InvalidCredential.into())
+    }
+}
+
+impl AccountSettings {
+    /// Those of an account of this name at this URL, and otherwise by default.
+    #[must_use]
+    pub fn of(name: &str, base_url: Url) -> Self {
+        Self {
+            name: name.to_owned(),
+            base_url,
+            header: None,
+            token_url: None,
+            authorize_url: None,
+            client_id: None,
+            scope: None,
+        }
+    }
+
+    /// The header that carries the credential.
+    pub(crate) fn header(&self) -> &str {
+        self.header.as_deref().unwrap_or(HEADER)
+    }
+
+    /// The client id; empty if there is none.
+    pub(crate) fn client_id(&self) -> &str {
+        self.client_id.as_deref().unwrap_or_default()
+    }
+
+    /// Checks all of them, with the secret.
+    pub(crate) fn check(&self, secret: &AccountSecret) -> Result<(), OperatorError> {
+        check_name(&self.name)?;
+        if self.name.chars().count() > 100 {
+            return Err(Reason::InvalidAccountName.into());
+        }
+        check_base_url(&self.base_url).map_err(Reason::from)?;
+        check_header(self.header()).map_err(Reason::from)?;
+        match secret {
+            AccountSecret::Client(secret) => self.check_client(secret.is_some())?,
+            // It would be replaced by the first token.
+            AccountSecret::Credential(_) if self.token_url.is_some() => {
+                return Err(Reason::InvalidClient.into());
+            }
+            AccountSecret::Credential(_) => {}
+        }
+        secret.check()
+    }
+
+    /// Checks how the tokens are got.
+    fn check_client(&self, has_secret: bool) -> Result<(), Reason> {
+        let token_url = self.token_url.as_ref().ok_or(Reason::InvalidOauthUrl)?;
+        let is_good = |url: &Url| {
+            let is_plain = url.username().is_empty() && url.password().is_none();
+            let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+            is_web && is_plain && url.fragment().is_none()
+        };
+        if !is_good(token_url) || !self.authorize_url.iter().all(is_good) {
+            return Err(Reason::InvalidOauthUrl);
+        }
+        let is_plain = |text: &str, most| {
+            (1..=most).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        };
+        // Without an owner who authorizes it, nothing but its secret shows who the client is.
+        let is_known = has_secret || self.authorize_url.is_some();
+        let is_scope = |scope: &String| is_plain(scope, 1_000);
+        if !is_known || !self.scope.iter().all(is_scope) || !is_plain(self.client_id(), 500) {
+            return Err(Reason::InvalidClient);
+        }
+        Ok(())
+    }
+}
