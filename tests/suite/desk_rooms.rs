@@ -65,7 +65,7 @@ async fn an_owner_publishes_a_form() {
         "{refused}"
     );
     assert!(
-        refused.contains("&quot;type&quot;:&quot;none&quot;"),
+        refused.contains("&#34;type&#34;:&#34;none&#34;"),
         "{refused}"
     );
     let right = definition_with(json!([]));
@@ -145,7 +145,7 @@ async fn an_owner_publishes_a_form() {
     let deleted = order("delete", &[("sure", "yes")]).await;
     assert_eq!(place(&deleted), format!("/forms?workspace={workspace}"));
     assert!(
-        !ada.page("/forms").await.contains("Ada&#x27;s"),
+        !ada.page("/forms").await.contains("Ada&#39;s"),
         "deleted ones are not listed"
     );
 }

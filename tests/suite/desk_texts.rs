@@ -28,10 +28,15 @@ fn forms() -> BTreeMap<String, BTreeSet<String>> {
 /// What the router takes when it is posted; `None` stands for any word.
 fn routes() -> Vec<Vec<Option<String>>> {
     let router = read("worker/desk/src/router.rs");
-    let routes = router.split("(true, [").skip(1);
-    let routes = routes.map(|rest| rest.split("])").next().unwrap().split(", "));
-    let word = |word: &str| Some(word.strip_prefix('"')?.strip_suffix('"')?.to_owned());
-    routes.map(|words| words.map(word).collect()).collect()
+    let routes = router.split(".route(").skip(1);
+    let posted = routes.filter(|route| route.contains("post("));
+    let posted = posted.filter_map(|route| route.trim_start().strip_prefix('"'));
+    let word = |word: &str| (!word.starts_with('{')).then(|| word.to_owned());
+    let words = |route: &str| {
+        let path = route.split('"').next().unwrap();
+        path.split('/').skip(1).map(word).collect()
+    };
+    posted.map(words).collect()
 }
 
 fn leads_to(path: &str, route: &[Option<String>]) -> bool {
@@ -85,10 +90,10 @@ impl Orders {
             _ => "given",
         };
         let ids = [
-            ("{{ workflow.workflow_id }}", form.workflow.to_string()),
+            ("{{ row.workflow_id }}", form.workflow.to_string()),
             ("{{ webhook.webhook_id }}", hook.address.webhook.to_string()),
-            ("{{ run.run_id }}", question.run_id.to_string()),
-            ("{{ one.account.account_id }}", account.to_string()),
+            ("{{ row.run_id }}", question.run_id.to_string()),
+            ("{{ one.account_id }}", account.to_string()),
         ];
         let mut all = Vec::new();
         for (action, fields) in forms() {
@@ -98,13 +103,7 @@ impl Orders {
             let filled = fields.into_iter();
             let filled = filled.map(|field| (field.clone(), value(&field).to_owned()));
             let filled: BTreeMap<_, _> = filled.collect();
-            // A word of the path that a page chooses among several.
-            for verb in ["pause", "activate", "draft", "delete"] {
-                let path = path.replace("{{ verb }}", verb);
-                if !all.iter().any(|(known, _)| *known == path) {
-                    all.push((path, filled.clone()));
-                }
-            }
+            all.push((path, filled));
         }
         let found = Self {
             scene,
@@ -155,7 +154,7 @@ impl Orders {
                 let status = refused.status();
                 let told = refused.text().await.unwrap();
                 assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {field}: {told}");
-                let named = format!("The field &quot;{field}&quot; has ");
+                let named = format!("The field &#34;{field}&#34; has ");
                 assert!(
                     told.contains(&named) && told.contains(words),
                     "{path}: {told}"

@@ -588,7 +588,7 @@ async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let page = begun.text().await.unwrap();
     let (_, to) = page.split_once("class=\"button\" href=\"").unwrap();
     let to = to.split('"').next().unwrap();
-    let to = to.replace("&amp;", "&").replace("&#x2f;", "/");
+    let to = to.replace("&#38;", "&");
     let to: Url = to.parse().unwrap();
     let of = |name: &str| {
         let mut pairs = to.query_pairs();

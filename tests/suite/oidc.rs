@@ -6,19 +6,20 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
+use base64::{
+    Engine,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
 use jiff::Timestamp;
 use letterbox_database::Role;
 use letterbox_tests::{Desk, Peer, Received, Reply, Visitor, World};
-use openidconnect::{
-    Audience, EmptyAdditionalClaims, EndUserEmail, IssuerUrl, JsonWebKeyId, Nonce,
-    PrivateSigningKey, StandardClaims, SubjectIdentifier,
-    core::{
-        CoreIdToken, CoreIdTokenClaims, CoreJsonWebKeySet, CoreJwsSigningAlgorithm,
-        CoreRsaPrivateSigningKey,
-    },
-};
 use reqwest::{Response, StatusCode};
-use serde_json::json;
+use ring::{
+    rand::SystemRandom,
+    rsa::{KeyPair, PublicKeyComponents},
+    signature::RSA_PKCS1_SHA256,
+};
+use serde_json::{Value, json};
 use url::Url;
 
 const CLIENT: &str = "the-desk";
@@ -62,14 +63,30 @@ struct Issuer {
     word: Arc<Mutex<Word>>,
 }
 
-fn new_key() -> CoreRsaPrivateSigningKey {
+fn new_key() -> KeyPair {
+    let bits = "rsa_keygen_bits:2048";
     let made = Command::new("openssl")
-        .args(["genrsa", "-traditional", "2048"])
+        .args(["genpkey", "-algorithm", "RSA", "-pkeyopt", bits])
         .output()
         .expect("openssl is installed: use deploy/test");
     let pem = String::from_utf8(made.stdout).unwrap();
-    let id = Some(JsonWebKeyId::new("one".to_owned()));
-    CoreRsaPrivateSigningKey::from_pem(&pem, id).unwrap()
+    let lines = pem.lines().filter(|line| !line.starts_with("-----"));
+    let key = BASE64_STANDARD.decode(lines.collect::<String>());
+    KeyPair::from_pkcs8(&key.unwrap()).unwrap()
+}
+
+fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// What an issuer publishes of its key.
+fn published(key: &KeyPair) -> Value {
+    let PublicKeyComponents::<Vec<u8>> { n, e } = key.public().into();
+    json!({
+        "kty": "RSA", "use": "sig", "kid": "one",
+        "n": encoded(n),
+        "e": encoded(e),
+    })
 }
 
 impl Issuer {
@@ -92,10 +109,7 @@ impl Issuer {
                     "subject_types_supported": ["public"],
                     "id_token_signing_alg_values_supported": ["RS256"],
                 }),
-                "/keys" => {
-                    let keys = CoreJsonWebKeySet::new(vec![own.as_verification_key()]);
-                    serde_json::to_value(keys).unwrap()
-                }
+                "/keys" => json!({ "keys": [published(&own)] }),
                 "/token" => json!({
                     "access_token": "a", "token_type": "Bearer",
                     "id_token": token(url, &word, key),
@@ -122,28 +136,31 @@ impl Issuer {
     }
 }
 
-fn token(url: &str, word: &Word, key: &CoreRsaPrivateSigningKey) -> CoreIdToken {
-    let issuer = if word.is_another {
-        "http://127.0.0.1:1"
-    } else {
-        url
-    };
-    let claims = StandardClaims::new(SubjectIdentifier::new(word.subject.to_owned()))
-        .set_email(word.email.map(|email| EndUserEmail::new(email.to_owned())))
-        .set_email_verified(Some(word.is_verified));
+fn token(url: &str, word: &Word, key: &KeyPair) -> String {
     let now = Timestamp::now().as_second();
-    let at = |seconds| std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds as u64);
-    let claims = CoreIdTokenClaims::new(
-        IssuerUrl::new(issuer.to_owned()).unwrap(),
-        vec![Audience::new(word.audience.to_owned())],
-        at(now + word.lasts).into(),
-        at(now).into(),
-        claims,
-        EmptyAdditionalClaims {},
-    );
-    let claims = claims.set_nonce(Some(Nonce::new(word.nonce.clone())));
-    let algorithm = CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256;
-    CoreIdToken::new(claims, key, algorithm, None, None).unwrap()
+    let claims = json!({
+        "iss": if word.is_another { "http://127.0.0.1:1" } else { url },
+        "aud": [word.audience],
+        "exp": now + word.lasts,
+        "iat": now,
+        "nonce": word.nonce,
+        "sub": word.subject,
+        "email": word.email,
+        "email_verified": word.is_verified,
+    });
+    let header = json!({ "alg": "RS256", "kid": "one" });
+    let message = [header, claims].map(|part| encoded(part.to_string()));
+    let message = message.join(".");
+    let mut signature = vec![0; key.public().modulus_len()];
+    let random = SystemRandom::new();
+    key.sign(
+        &RSA_PKCS1_SHA256,
+        &random,
+        message.as_bytes(),
+        &mut signature,
+    )
+    .unwrap();
+    format!("{message}.{}", encoded(signature))
 }
 
 /// A browser that was sent to the issuer, and what it was sent with.

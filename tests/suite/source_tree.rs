@@ -153,16 +153,11 @@ fn http_is_at_the_edge() {
         "process/admin.rs",
         "process/client_address.rs",
         "worker/desk/src/server.rs",
-        "worker/desk/src/router.rs",
-        "worker/desk/src/request.rs",
-        "worker/desk/src/response.rs",
-        "worker/desk/src/session.rs",
         "worker/desk/src/oidc.rs",
-        "worker/desk/src/pages.rs",
-        "worker/desk/src/rooms/sign_in.rs",
         "worker/trials/src/receive.rs",
     ];
     assert_only(&SERVICES, &["hyper::", "http_body"], &edge);
+    assert_only(&SERVICES, &["axum"], &["worker/desk/src/"]);
     // The error envelope is HTTP, too: services return errors of their own.
     assert_only(&["gateway/src"], &["Refusal"], &edge);
     let clients = [

@@ -16,7 +16,6 @@ use letterbox_operator::Addresses;
 use crate::{
     desk::{Desk, SHARE},
     oidc::{CLIENT_SECRET, Oidc},
-    pages::Pages,
 };
 
 const SECRETS: [&SecretSetting; 2] = [&DATABASE_URL, &CLIENT_SECRET];
@@ -99,7 +98,6 @@ impl DeskSettings {
             oidc: oidc(self)?,
             addresses: self.addresses.clone(),
             signs_in_by_email: self.sign_in_by_email,
-            pages: Pages::new(),
             strangers: Shares::of(SHARE),
             lookups: Shares::of(SHARE),
             people: Shares::of(SHARE),
@@ -118,7 +116,7 @@ fn oidc(settings: &DeskSettings) -> Result<Option<Oidc>, SettingError> {
     })?;
     let secret = CLIENT_SECRET.read()?;
     let secret = secret.ok_or_else(|| CLIENT_SECRET.missing())?;
-    let oidc = Oidc::new(issuer, client, &secret, settings.addresses.desk());
+    let oidc = Oidc::new(issuer, client, secret, settings.addresses.desk());
     oidc.map(Some)
         .map_err(|error| SettingError::new("LETTERBOX_OIDC_ISSUER", error))
 }

@@ -10,7 +10,7 @@ use letterbox_common::{
 use letterbox_database::Database;
 use letterbox_operator::Addresses;
 
-use crate::{oidc::Oidc, pages::Pages};
+use crate::oidc::Oidc;
 
 /// Maximum open connections; a further one takes the place of a stranger's.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
@@ -30,7 +30,6 @@ pub(crate) struct Desk {
     pub(crate) signs_in_by_email: bool,
     /// The trusted OpenID Connect issuer, if there is one.
     pub(crate) oidc: Option<Oidc>,
-    pub(crate) pages: Pages,
     /// Requests without a session.
     pub(crate) strangers: Shares<ClientAddress>,
     /// Requests of which it is being looked up whose they are.

@@ -9,6 +9,7 @@ mod config;
 mod desk;
 #[doc(hidden)]
 pub mod fuzzing;
+mod id_token;
 mod oauth;
 mod oidc;
 mod pages;

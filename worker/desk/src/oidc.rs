@@ -3,11 +3,11 @@
 //! that someone else began.
 
 use std::{
-    pin::Pin,
+    error::Error,
     time::{Duration, Instant},
 };
 
-use http_body_util::{BodyExt, Limited};
+use jiff::Timestamp;
 use letterbox_common::process::{
     client_address::ClientAddress,
     networks::is_confidential,
@@ -15,14 +15,18 @@ use letterbox_common::process::{
     shares::{Share, Shares},
 };
 use letterbox_operator::Vouched;
-use openidconnect::{
-    AuthenticationFlow, AuthorizationCode, ClientId, ClientSecret, CsrfToken, HttpRequest,
-    HttpResponse, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    core::{CoreClient, CoreIdToken, CoreIdTokenVerifier, CoreProviderMetadata, CoreResponseType},
+use oauth2::{
+    AuthUrl, ClientId, CsrfToken, PkceCodeChallenge, RedirectUrl, Scope,
+    basic::{BasicClient, BasicErrorResponse},
 };
 use parking_lot::Mutex as SyncMutex;
+use reqwest::{RequestBuilder, header::ACCEPT};
+use serde::{Deserialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq;
 use tokio::sync::Mutex;
+use url::{Url, form_urlencoded};
+
+use crate::id_token::{Expected, Keys};
 
 /// The secret of the desk at the issuer.
 pub(crate) const CLIENT_SECRET: SecretSetting = SecretSetting {
@@ -55,18 +59,37 @@ pub(crate) enum OidcError {
     #[error("sign-in refused by the issuer: {0}")]
     Refused(String),
     #[error("invalid ID token: {0}")]
-    Untrue(String),
+    Untrue(&'static str),
 }
 
 /// The issuer that vouches for people.
 pub(crate) struct Oidc {
-    issuer: IssuerUrl,
-    client: ClientId,
-    secret: ClientSecret,
+    /// As it calls itself.
+    issuer: String,
+    host: String,
+    client: String,
+    secret: SecretText,
     back: RedirectUrl,
     http: reqwest::Client,
-    known: Mutex<Option<(Instant, CoreProviderMetadata)>>,
+    known: Mutex<Option<(Instant, Metadata)>>,
     attempts: Attempts,
+}
+
+/// What the issuer says of itself, and its keys.
+#[derive(Clone, Deserialize)]
+struct Metadata {
+    issuer: String,
+    authorization_endpoint: AuthUrl,
+    token_endpoint: Url,
+    jwks_uri: Url,
+    #[serde(skip)]
+    keys: Keys,
+}
+
+/// The answer to a code.
+#[derive(Deserialize)]
+struct Tokens {
+    id_token: String,
 }
 
 /// The attempts of clients: what each of them has the issuer asked is bounded.
@@ -105,14 +128,14 @@ impl Oidc {
     pub(crate) fn new(
         issuer: &str,
         client: &str,
-        secret: &SecretText,
+        secret: SecretText,
         desk: &str,
     ) -> Result<Self, String> {
         // Fails only if a provider is already installed, which is just as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let issuer = IssuerUrl::new(issuer.to_owned()).map_err(|error| error.to_string())?;
-        let url = issuer.url();
-        if !is_confidential(url.scheme(), url.host_str().unwrap_or_default()) {
+        let url = Url::parse(issuer).map_err(|error| error.to_string())?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        if !is_confidential(url.scheme(), &host) {
             let problem = "must begin with https://, or on this machine with http://";
             return Err(format!("{problem}: the desk's secret goes there"));
         }
@@ -124,9 +147,10 @@ impl Oidc {
             .build();
         let back = RedirectUrl::new(format!("{desk}{CALLBACK}"));
         Ok(Self {
-            issuer,
-            client: ClientId::new(client.to_owned()),
-            secret: ClientSecret::new(secret.expose().to_owned()),
+            issuer: issuer.to_owned(),
+            host,
+            client: client.to_owned(),
+            secret,
             back: back.map_err(|error| error.to_string())?,
             http: http.map_err(|error| error.to_string())?,
             known: Mutex::default(),
@@ -138,27 +162,22 @@ impl Oidc {
     }
 
     /// The host of the issuer, for people.
-    pub(crate) fn name(&self) -> String {
-        let host = self.issuer.url().host_str();
-        host.unwrap_or_default().to_owned()
+    pub(crate) fn name(&self) -> &str {
+        &self.host
     }
 
     /// Begins a sign-in.
     pub(crate) async fn begin(&self) -> Result<Begun, OidcError> {
-        let client = CoreClient::from_provider_metadata(
-            self.metadata().await?,
-            self.client.clone(),
-            Some(self.secret.clone()),
-        );
-        let client = client.set_redirect_uri(self.back.clone());
+        let metadata = self.metadata().await?;
+        let client = BasicClient::new(ClientId::new(self.client.clone()))
+            .set_auth_uri(metadata.authorization_endpoint)
+            .set_redirect_uri(self.back.clone());
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-        let (to, state, nonce) = client
-            .authorize_url(
-                AuthenticationFlow::<CoreResponseType>::AuthorizationCode,
-                CsrfToken::new_random,
-                Nonce::new_random,
-            )
-            .add_scope(Scope::new("email".to_owned()))
+        let nonce = CsrfToken::new_random();
+        let (to, state) = client
+            .authorize_url(CsrfToken::new_random)
+            .add_scopes(["openid", "email"].map(|scope| Scope::new(scope.to_owned())))
+            .add_extra_param("nonce", nonce.secret())
             .set_pkce_challenge(challenge)
             .url();
         let kept = [state.secret(), nonce.secret(), verifier.secret()];
@@ -206,76 +225,81 @@ impl Oidc {
     }
 
     async fn redeem(&self, code: &str, nonce: &str, verifier: &str) -> Result<Vouched, OidcError> {
-        let client = CoreClient::from_provider_metadata(
-            self.metadata().await?,
-            self.client.clone(),
-            Some(self.secret.clone()),
-        );
-        let client = client.set_redirect_uri(self.back.clone());
-        let untrue = |error: String| OidcError::Untrue(error);
-        let redeeming = client
-            .exchange_code(AuthorizationCode::new(code.to_owned()))
-            .map_err(|error| untrue(error.to_string()))?
-            .set_pkce_verifier(PkceCodeVerifier::new(verifier.to_owned()));
-        let ask = self.asking();
-        let answer = redeeming.request_async(&ask).await;
-        let answer = answer.map_err(|error| OidcError::Refused(error.to_string()))?;
-        let token = answer.extra_fields().id_token();
-        let token = token.ok_or_else(|| untrue("no ID token".to_owned()))?;
-        vouched(&self.issuer, token, &client.id_token_verifier(), nonce)
+        let metadata = self.metadata().await?;
+        // Both are encoded as in a form before they are joined.
+        let encoded = |text: &str| -> String {
+            let encoded = form_urlencoded::byte_serialize(text.as_bytes());
+            encoded.collect()
+        };
+        let redeeming = self
+            .http
+            .post(metadata.token_endpoint)
+            .basic_auth(encoded(&self.client), Some(encoded(self.secret.expose())))
+            .form(&[
+                ("grant_type", "authorization_code"),
+                ("code", code),
+                ("code_verifier", verifier),
+                ("redirect_uri", self.back.as_str()),
+            ]);
+        let tokens = ask::<Tokens>(redeeming).await;
+        let tokens = tokens.map_err(|error| OidcError::Refused(error.to_string()))?;
+        let expected = Expected {
+            issuer: &self.issuer,
+            client: &self.client,
+            nonce,
+            now: Timestamp::now().as_duration().as_secs_f64(),
+        };
+        let vouched = expected.vouched(&tokens.id_token, &metadata.keys);
+        vouched.map_err(OidcError::Untrue)
     }
 
     /// The issuer's metadata.
-    async fn metadata(&self) -> Result<CoreProviderMetadata, OidcError> {
+    async fn metadata(&self) -> Result<Metadata, OidcError> {
         let mut known = self.known.lock().await;
         if let Some((since, metadata)) = &*known
             && since.elapsed() < KNOWN_FOR
         {
             return Ok(metadata.clone());
         }
-        let ask = self.asking();
-        let metadata = CoreProviderMetadata::discover_async(self.issuer.clone(), &ask).await;
+        let metadata = self.discover().await;
         let metadata = metadata.map_err(|error| OidcError::Away(error.to_string()))?;
         *known = Some((Instant::now(), metadata.clone()));
         Ok(metadata)
     }
 
-    /// Asks the issuer something.
-    fn asking(&self) -> impl Fn(HttpRequest) -> Answering + Send + Sync + use<> {
-        let http = self.http.clone();
-        move |request| Box::pin(ask(http.clone(), request))
+    async fn discover(&self) -> Result<Metadata, Unusable> {
+        let issuer = self.issuer.trim_end_matches('/');
+        let url = format!("{issuer}/.well-known/openid-configuration");
+        let mut metadata: Metadata = ask(self.http.get(url)).await?;
+        // Another issuer's word would count as this one's.
+        if metadata.issuer != self.issuer {
+            return Err(format!("it calls itself {:?}", metadata.issuer).into());
+        }
+        metadata.keys = ask(self.http.get(metadata.jwks_uri.clone())).await?;
+        Ok(metadata)
     }
 }
 
-/// The person that a valid token identifies.
-pub(crate) fn vouched(
-    issuer: &IssuerUrl,
-    token: &CoreIdToken,
-    verifier: &CoreIdTokenVerifier<'_>,
-    nonce: &str,
-) -> Result<Vouched, OidcError> {
-    let claims = token.claims(verifier, &Nonce::new(nonce.to_owned()));
-    let claims = claims.map_err(|error| OidcError::Untrue(error.to_string()))?;
-    let email = claims
-        .email()
-        .filter(|_| claims.email_verified() == Some(true));
-    Ok(Vouched {
-        issuer: issuer.to_string(),
-        subject: claims.subject().to_string(),
-        email: email.map(|email| email.to_string()),
-    })
-}
+/// Why an answer of the issuer can't be used.
+type Unusable = Box<dyn Error + Send + Sync>;
 
-type Answering = Pin<Box<dyn Future<Output = Result<HttpResponse, reqwest::Error>> + Send>>;
-
-async fn ask(http: reqwest::Client, request: HttpRequest) -> Result<HttpResponse, reqwest::Error> {
-    let request = reqwest::Request::try_from(request)?;
-    let response: hyper::Response<reqwest::Body> = http.execute(request).await?.into();
-    let (head, body) = response.into_parts();
-    // A longer text is cut off, and doesn't parse.
-    let body = Limited::new(body, MAX_ANSWER).collect().await;
-    let body = body
-        .map(|body| body.to_bytes().to_vec())
-        .unwrap_or_default();
-    Ok(HttpResponse::from_parts(head, body))
+/// Asks the issuer for JSON.
+async fn ask<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Unusable> {
+    let asking = request.header(ACCEPT, "application/json").send();
+    let mut answer = asking.await?;
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await? {
+        body.extend_from_slice(&piece);
+        if body.len() > MAX_ANSWER {
+            return Err("it is too long".into());
+        }
+    }
+    let body = String::from_utf8(body)?;
+    let status = answer.status();
+    if !status.is_success() {
+        let told = serde_json::from_str::<BasicErrorResponse>(&body);
+        let told = told.map(|told| told.to_string());
+        return Err(told.unwrap_or_else(|_| status.to_string()).into());
+    }
+    Ok(serde_json::from_str(&body)?)
 }

@@ -1,179 +1,143 @@
-//! Pages: templates, filled with what a room has found out. Everything that is filled in is escaped
-//! by the engine; invisible characters are made visible, so that nothing hides in what a person
-//! answers.
+//! Pages: templates, filled from structs against which the compiler checks them. Every value is
+//! escaped, and what is invisible in it is shown, so that nothing hides in what a person answers.
 
-use hyper::{StatusCode, header::HeaderValue};
+use std::fmt;
+
+use askama::{
+    Template,
+    filters::{Escaper, Html},
+};
+use axum::{
+    http::StatusCode,
+    response::{self, IntoResponse, Response},
+};
 use jiff::Timestamp;
 use letterbox_operator::escape;
-use minijinja::{AutoEscape, Environment, Value, context};
-use serde::Serialize;
 
-use crate::response::{Response, Trouble, content};
+use crate::response::{Trouble, see};
 
-const HTML: &str = "text/html; charset=utf-8";
-/// The frame around each page.
-const FRAME: &str = "frame";
-macro_rules! templates {
-    ($($name:literal),+ $(,)?) => {
-        [$(($name, include_str!(concat!("../templates/", $name, ".html")))),+]
-    };
+/// Escapes all values of templates (`askama.toml`).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen;
+
+impl Escaper for Seen {
+    fn write_escaped_str<W: fmt::Write>(&self, page: W, value: &str) -> fmt::Result {
+        Html.write_escaped_str(page, &escape::lines(value))
+    }
 }
 
-const TEMPLATES: [(&str, &str); 19] = templates![
-    "accounts",
-    "account_authorize",
-    "form",
-    "form_link",
-    "form_new",
-    "forms",
-    "frame",
-    "me",
-    "member",
-    "people",
-    "question",
-    "run",
-    "runs",
-    "sign_in",
-    "told",
-    "waiting",
-    "webhook",
-    "webhook_new",
-    "webhooks",
-];
+/// The frame around each page.
+#[derive(Template)]
+#[template(path = "frame.html")]
+struct Frame<'p> {
+    title: &'p str,
+    visitor: Option<Visitor<'p>>,
+    room: String,
+}
 
-/// The templates of all rooms.
-pub(crate) struct Pages(Environment<'static>);
+/// A person to whom a page is shown.
+pub(crate) struct Visitor<'p> {
+    pub(crate) name: &'p str,
+    pub(crate) form_token: &'p str,
+}
 
-impl Pages {
-    /// Reads the templates.
-    pub(crate) fn new() -> Self {
-        let mut environment = Environment::new();
-        environment.set_auto_escape_callback(|_| AutoEscape::Html);
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.add_filter("seen", |text: String| escape::lines(&text));
-        environment.add_filter("state", state);
-        environment.add_filter("moment", moment);
-        environment.add_filter("ago", ago);
-        for (name, template) in TEMPLATES {
-            #[expect(clippy::expect_used, reason = "tests fill every template")]
-            environment
-                .add_template(name, template)
-                .expect("a template");
-        }
-        Self(environment)
-    }
+/// The page that says what went wrong.
+#[derive(Template)]
+#[template(path = "told.html")]
+struct Told<'p> {
+    title: &'p str,
+    words: &'p str,
+}
 
-    /// The page of a room, for the person who visits it.
-    pub(crate) fn page(
-        &self,
-        person: impl Serialize,
-        template: &str,
-        title: &str,
-        found: Value,
-    ) -> Response {
-        let person = Value::from_serialize(person);
-        self.framed(StatusCode::OK, template, title, &person, found)
-    }
-
-    /// A page without a session.
-    pub(crate) fn outside(&self, template: &str, title: &str, found: Value) -> Response {
-        self.framed(StatusCode::OK, template, title, &Value::from(()), found)
-    }
-
+impl IntoResponse for Trouble {
     /// The page that says what went wrong.
-    pub(crate) fn trouble(&self, trouble: &Trouble) -> Response {
-        let (status, title, words) = match trouble {
-            Trouble::NotFound => (
+    fn into_response(self) -> Response {
+        let (status, title, words) = match &self {
+            Self::NotFound => (
                 StatusCode::NOT_FOUND,
                 "Not found",
                 "There is nothing here, or not for you.",
             ),
-            Trouble::SignedOut => return crate::response::see("/sign-in"),
-            Trouble::Forged => (
+            Self::SignedOut => return see("/sign-in"),
+            Self::Forged => (
                 StatusCode::FORBIDDEN,
                 "Not done",
                 "This did not come from a page of your session. Open the page again, and repeat \
                  what you did.",
             ),
-            Trouble::Busy => (
+            Self::Busy => (
                 StatusCode::TOO_MANY_REQUESTS,
                 "Not now",
                 "You, or others at your address, have many requests under way: try again in a \
                  moment.",
             ),
-            Trouble::Unreadable => (
+            Self::Unreadable => (
                 StatusCode::BAD_REQUEST,
                 "Not done",
                 "That is not what a page of the desk sends.",
             ),
-            Trouble::Unfit(words) => (StatusCode::BAD_REQUEST, "Not done", words.as_str()),
-            Trouble::Refused(words) => (StatusCode::CONFLICT, "Not done", words.as_str()),
-            Trouble::Failed(error) => {
-                tracing::error!(%error, "a page failed");
-                return self.unavailable();
-            }
+            Self::Unfit(words) => (StatusCode::BAD_REQUEST, "Not done", words.as_str()),
+            Self::Refused(words) => (StatusCode::CONFLICT, "Not done", words.as_str()),
+            Self::Unavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Not now",
+                "The desk can't reach its database now. Whatever you sent may have been done: \
+                 look before you repeat it.",
+            ),
         };
-        self.framed(status, "told", title, &Value::from(()), context! { words })
+        (status, page(None, title, &Told { title, words })).into_response()
     }
+}
 
-    /// The page that says that a server does not answer.
-    pub(crate) fn unavailable(&self) -> Response {
-        let words = "The desk can't reach its database now. Whatever you sent may have been done: \
-            look before you repeat it.";
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let found = context! { words };
-        self.framed(status, "told", "Not now", &Value::from(()), found)
-    }
-
-    fn framed(
-        &self,
-        status: StatusCode,
-        template: &str,
-        title: &str,
-        person: &Value,
-        found: Value,
-    ) -> Response {
-        let filled = self.0.get_template(template).and_then(|room| {
-            let room = room.render(context! { title, ..found.clone() })?;
-            let frame = self.0.get_template(FRAME)?;
-            frame.render(context! { title, person, room, ..found })
-        });
-        match filled {
-            Ok(page) => content(status, HTML, page),
-            Err(error) => {
-                tracing::error!(%error, template, "a template failed");
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                let mut response = content(status, HTML, "The page could not be made.");
-                let plain = HeaderValue::from_static("text/plain");
-                response.headers_mut().insert("content-type", plain);
-                response
-            }
+/// A page for a visitor, or for a browser without a session.
+pub(crate) fn page(visitor: Option<Visitor<'_>>, title: &str, room: &impl Template) -> Response {
+    let framed = room.render().and_then(|room| {
+        Frame {
+            title,
+            visitor,
+            room,
         }
+        .render()
+    });
+    let framed = framed.map(response::Html).map_err(|error| {
+        tracing::error!(%error, title, "a template failed");
+        let words = "The page could not be made.";
+        (StatusCode::INTERNAL_SERVER_ERROR, words)
+    });
+    framed.into_response()
+}
+
+/// How templates write some values.
+#[expect(unreachable_pub, reason = "made so by filter_fn")]
+pub(crate) mod filters {
+    use std::fmt::Display;
+
+    use askama::{Result, Values, filter_fn};
+    use jiff::Timestamp;
+
+    /// A state as people read it.
+    #[filter_fn]
+    pub(crate) fn state(state: &impl Display, _: &dyn Values) -> Result<String> {
+        Ok(match &*state.to_string() {
+            "waiting_approval" => "waits for approval".to_owned(),
+            state => state.replace('_', " "),
+        })
+    }
+
+    /// A time as people read it, in UTC.
+    #[filter_fn]
+    pub(crate) fn moment(time: &Timestamp, _: &dyn Values) -> Result<String> {
+        Ok(time.strftime("%Y-%m-%d %H:%M UTC").to_string())
+    }
+
+    /// How long ago a time is, or how long until then.
+    #[filter_fn]
+    pub(crate) fn ago(time: &Timestamp, _: &dyn Values) -> Result<String> {
+        Ok(super::ago(*time))
     }
 }
 
-/// A state as people read it.
-fn state(state: &str) -> String {
-    match state {
-        "waiting_approval" => "waits for approval".to_owned(),
-        state => state.replace('_', " "),
-    }
-}
-
-/// A time as people read it, in UTC.
-fn moment(time: &str) -> String {
-    match time.parse::<Timestamp>() {
-        Ok(time) => time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        Err(_) => String::new(),
-    }
-}
-
-/// How long ago a time is, or how long until then.
-fn ago(time: &str) -> String {
-    let Ok(time) = time.parse::<Timestamp>() else {
-        return String::new();
-    };
+fn ago(time: Timestamp) -> String {
     let seconds = Timestamp::now()
         .duration_since(time)
         .as_secs()
@@ -192,31 +156,61 @@ fn ago(time: &str) -> String {
 mod tests {
     use super::*;
 
+    #[derive(Template)]
+    #[template(source = r#"{{ it }} "{{ it }}" {{ it|e("field") }}"#, ext = "html")]
+    struct Sample {
+        it: &'static str,
+    }
+
     #[test]
     fn what_is_filled_in_is_inert_and_seen() {
-        let hostile = "</textarea><script>alert(1)</script>\u{202e}\u{200b}";
-        let page = Pages::new()
-            .0
-            .render_str("{{ it | seen }}", context! { it => hostile });
-        let page = page.unwrap();
-        assert!(
-            !page.contains('<') && page.contains("\\u{202e}\\u{200b}"),
-            "{page}"
-        );
+        let it = "</textarea><script>alert('1')</script>\"\u{202e}\u{200b}";
+        let page = Sample { it }.render().unwrap();
+        assert_eq!(page.matches("\\u{202e}\\u{200b}").count(), 2, "{page}");
+        assert_eq!(page.matches("\u{202e}\u{200b}").count(), 1, "{page}");
+        assert_eq!(page.matches(['<', '>', '\'']).count(), 0, "{page}");
+        assert_eq!(page.matches('"').count(), 2, "{page}");
+    }
+
+    /// Nothing is exempt but the room in its frame, which is a page itself.
+    #[test]
+    fn no_template_leaves_a_value_as_it_is() {
+        let mut exempt = Vec::new();
+        let templates = concat!(env!("CARGO_MANIFEST_DIR"), "/templates");
+        for template in std::fs::read_dir(templates).unwrap() {
+            let template = std::fs::read_to_string(template.unwrap().path()).unwrap();
+            let filters = template.split("{{").skip(1);
+            let filters = filters.filter_map(|rest| rest.split_once("}}")?.0.rsplit_once('|'));
+            let filters = filters.map(|(_, filter)| filter.trim().to_owned());
+            let known = ["e(\"field\")", "moment", "ago", "state"];
+            exempt.extend(filters.filter(|filter| !known.contains(&&**filter)));
+            assert!(!template.contains("autoescape") && !template.contains("{% filter"));
+            for secret in [
+                "credential",
+                "secret",
+                "client_secret",
+                "code",
+                "form_token",
+            ] {
+                assert!(
+                    !template.contains(&format!("filled(\"{secret}\")")),
+                    "{secret}"
+                );
+            }
+        }
+        assert_eq!(exempt, ["safe"]);
     }
 
     #[test]
     fn times_are_told_in_words() {
-        assert_eq!(moment("2026-01-31T08:00:00Z"), "2026-01-31 08:00 UTC");
-        let before =
-            |seconds| (Timestamp::now() - jiff::SignedDuration::from_secs(seconds)).to_string();
         for (seconds, words) in [
             (1, "1 second"),
             (600, "10 minutes"),
             (7_300, "2 hours"),
             (200_000, "2 days"),
         ] {
-            assert_eq!(ago(&before(seconds)), words);
+            let before = Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+            assert_eq!(ago(before), words);
         }
     }
 }

@@ -40,17 +40,17 @@ impl Places {
     }
 
     /// A place: at once, unless people who are signed in have all.
-    pub(crate) async fn take(&self) -> Option<ConnectionPlace> {
+    pub(crate) async fn take(&self) -> Option<Arc<ConnectionPlace>> {
         if self.free.available_permits() == 0 {
             let first = self.waiting.ends.lock().pop_first();
             first.inspect(|(_, end)| end.cancel());
         }
-        let place = ConnectionPlace {
+        let place = Arc::new(ConnectionPlace {
             _free: self.free.clone().acquire_owned().await.ok()?,
             number: AtomicU64::default(),
             end: CancellationToken::new(),
             waiting: self.waiting.clone(),
-        };
+        });
         place.wait(0);
         Some(place)
     }
@@ -77,9 +77,9 @@ impl ConnectionPlace {
     }
 
     /// Keeps the place: it serves a signed-in person.
-    pub(crate) fn keep(&self) -> Kept<'_> {
+    pub(crate) fn keep(self: &Arc<Self>) -> Kept {
         self.leave();
-        Kept(self)
+        Kept(self.clone())
     }
 
     fn wait(&self, behind: u64) {
@@ -100,9 +100,9 @@ impl Drop for ConnectionPlace {
 }
 
 /// A place that is kept until this is dropped.
-pub(crate) struct Kept<'p>(&'p ConnectionPlace);
+pub(crate) struct Kept(Arc<ConnectionPlace>);
 
-impl Drop for Kept<'_> {
+impl Drop for Kept {
     fn drop(&mut self) {
         self.0.wait(SIGNED_IN);
     }

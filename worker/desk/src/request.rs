@@ -1,21 +1,18 @@
-//! A request: its path, the values of its query and of its form, its cookie.
+//! A request: its path, the values of its query and of its form, its cookies.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http_body_util::{BodyExt, Limited};
-use hyper::{
-    Method,
-    body::Incoming,
-    header::{self, HeaderMap, HeaderValue},
-    http::request::Parts,
+use axum::{
+    extract::{DefaultBodyLimit, FromRequest, Multipart, RawForm, Request},
+    http::{Method, header},
 };
+use axum_extra::extract::CookieJar;
 use letterbox_common::{Token, process::client_address::ClientAddress};
-use letterbox_operator::{Browser, MAX_REASON};
+use letterbox_operator::{Browser, MAX_REASON, Operator, Orderer};
 use url::form_urlencoded;
 
-use crate::{desk::Desk, response::Trouble, session::Cookie};
+use crate::{desk::Desk, places::ConnectionPlace, response::Trouble, session::Cookie};
 
-const ENCODED: &str = "application/x-www-form-urlencoded";
 /// Maximum bytes of a form without a session, and how long it may take to arrive.
 const MAX_SHORT: usize = 4 * 1024;
 const SHORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,48 +63,43 @@ impl Values {
     }
 
     /// Reads a form without a session: a few words, which arrive at once.
-    pub(crate) async fn read_short(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
-        if media_type(headers)? != ENCODED {
-            return Err(Trouble::Unreadable);
-        }
-        let reading = tokio::time::timeout(SHORT_TIMEOUT, Self::read_encoded(body, MAX_SHORT));
+    pub(crate) async fn read_short(request: Request) -> Result<Self, Trouble> {
+        let reading = Self::read_encoded(request, MAX_SHORT);
+        let reading = tokio::time::timeout(SHORT_TIMEOUT, reading);
         let late = |_| {
             let seconds = SHORT_TIMEOUT.as_secs();
             Trouble::Unfit(format!(
                 "The form did not arrive within {seconds} seconds: send it again."
             ))
         };
-        reading.await.map_err(late)??.checked(true)
+        reading.await.map_err(late)?
     }
 
     /// Reads the form of a signed-in person, in either encoding that browsers use.
     ///
     /// # Errors
     /// When it is no form of a bounded length, or has a value that is no text of a bounded length.
-    pub(crate) async fn read(headers: &HeaderMap, body: Incoming) -> Result<Self, Trouble> {
-        let media_type = media_type(headers)?;
-        if media_type == ENCODED {
-            return Self::read_encoded(body, MAX_FORM).await?.checked(true);
+    pub(crate) async fn read(mut request: Request) -> Result<Self, Trouble> {
+        let media_type = request.headers().get(header::CONTENT_TYPE);
+        if media_type.is_none_or(|it| !it.as_bytes().starts_with(b"multipart/")) {
+            return Self::read_encoded(request, MAX_FORM).await;
         }
-        let boundary = multer::parse_boundary(media_type).map_err(|_| Trouble::Unreadable)?;
-        let body = Limited::new(body, MAX_FILE).into_data_stream();
-        let values = Self::read_parts(multer::Multipart::new(body, boundary)).await;
-        values.map_err(|_| Trouble::Unreadable)?.checked(true)
-    }
-
-    async fn read_encoded(body: Incoming, most: usize) -> Result<Self, Trouble> {
-        let body = Limited::new(body, most).collect().await;
-        let body = body.map_err(|_| Trouble::Unreadable)?.to_bytes();
-        Ok(Self::parse(&body))
-    }
-
-    async fn read_parts(mut parts: multer::Multipart<'_>) -> multer::Result<Self> {
+        DefaultBodyLimit::max(MAX_FILE).apply(&mut request);
+        let parts = Multipart::from_request(request, &()).await;
+        let mut parts = parts.map_err(|_| Trouble::Unreadable)?;
         let mut values = Vec::new();
-        while let Some(part) = parts.next_field().await? {
+        while let Some(part) = parts.next_field().await.map_err(|_| Trouble::Unreadable)? {
             let name = part.name().unwrap_or_default().to_owned();
-            values.push((name, part.text().await?));
+            values.push((name, part.text().await.map_err(|_| Trouble::Unreadable)?));
         }
-        Ok(Self(values))
+        Self(values).checked(true)
+    }
+
+    async fn read_encoded(mut request: Request, most: usize) -> Result<Self, Trouble> {
+        DefaultBodyLimit::max(most).apply(&mut request);
+        let form = RawForm::from_request(request, &()).await;
+        let RawForm(form) = form.map_err(|_| Trouble::Unreadable)?;
+        Self::parse(&form).checked(true)
     }
 
     /// The first value of this name that is not blank.
@@ -123,19 +115,6 @@ impl Values {
         of_name.map(|(_, value)| value.as_str())
     }
 
-    /// The values that a page shows again: no secret.
-    pub(crate) fn shown(&self) -> BTreeMap<&str, &str> {
-        let is_secret = |name: &str| {
-            matches!(
-                name,
-                "credential" | "secret" | "client_secret" | "code" | "form_token"
-            )
-        };
-        let shown = self.0.iter().rev();
-        let shown = shown.filter(|(name, value)| !is_secret(name) && !value.trim().is_empty());
-        shown.map(|(name, value)| (&**name, &**value)).collect()
-    }
-
     /// All parameters except those of this name, encoded as a query.
     pub(crate) fn without(&self, name: &str) -> String {
         let others = self.0.iter().filter(|(given, _)| given != name);
@@ -144,14 +123,18 @@ impl Values {
     }
 }
 
-fn media_type(headers: &HeaderMap) -> Result<&str, Trouble> {
-    let media_type = headers.get(header::CONTENT_TYPE);
-    let media_type = media_type.and_then(|media_type| media_type.to_str().ok());
-    media_type.ok_or(Trouble::Unreadable)
+/// The connection by which a request comes.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) peer: IpAddr,
+    pub(crate) place: Arc<ConnectionPlace>,
 }
 
 /// A request of a browser.
 pub(crate) struct Asked {
+    pub(crate) desk: Arc<Desk>,
+    /// The place of its connection.
+    pub(crate) place: Arc<ConnectionPlace>,
     /// Whether it changes something.
     pub(crate) is_post: bool,
     pub(crate) path: String,
@@ -161,8 +144,7 @@ pub(crate) struct Asked {
     /// The token of the session, if the cookie has one.
     pub(crate) session: Option<Token>,
     /// The browser's cookies.
-    cookies: Vec<HeaderValue>,
-    is_https: bool,
+    cookies: CookieJar,
     /// The client's address.
     pub(crate) address: String,
     /// The client, as its requests are counted.
@@ -175,37 +157,52 @@ impl Asked {
     /// # Errors
     /// When it is neither reading nor posting, comes from another page than one of the desk, or its
     /// query is no text.
-    pub(crate) fn read(desk: &Desk, peer: IpAddr, head: &Parts) -> Result<Self, Trouble> {
-        let is_post = match head.method {
+    pub(crate) fn read(desk: &Arc<Desk>, request: &Request) -> Result<Self, Trouble> {
+        let connection = request.extensions().get::<Connection>();
+        let Connection { peer, place } = connection.ok_or(Trouble::Unavailable)?;
+        let is_post = match *request.method() {
             Method::GET | Method::HEAD => false,
             Method::POST => true,
             _ => return Err(Trouble::NotFound),
         };
+        let headers = request.headers();
         // A browser says where a form was, and no page can keep it from doing so.
-        let origin = head.headers.get(header::ORIGIN);
+        let origin = headers.get(header::ORIGIN);
         if is_post && origin.is_none_or(|origin| origin.as_bytes() != desk.origin.as_bytes()) {
             return Err(Trouble::Forged);
         }
-        let query = Values::parse(head.uri.query().unwrap_or_default().as_bytes());
-        let cookies = Vec::from_iter(head.headers.get_all(header::COOKIE).iter().cloned());
+        let query = Values::parse(request.uri().query().unwrap_or_default().as_bytes());
+        let cookies = CookieJar::from_headers(headers);
         let session = Cookie::Session.value_in(&cookies, desk.is_https());
-        let address = desk.proxies.address(peer, &head.headers);
+        let address = desk.proxies.address(*peer, headers);
         Ok(Self {
+            desk: desk.clone(),
+            place: place.clone(),
             is_post,
-            path: head.uri.path().to_owned(),
+            path: request.uri().path().to_owned(),
             query: query.checked(false)?,
             form: Values::default(),
             session: session.and_then(Token::parse),
             cookies,
-            is_https: desk.is_https(),
             address: address.to_string(),
             client: address.into(),
         })
     }
 
+    /// Carries out orders of the person whose session this is, if it is one.
+    pub(crate) async fn operator(&self) -> Result<Option<Operator>, Trouble> {
+        let Some(session) = &self.session else {
+            return Ok(None);
+        };
+        let address = self.address.clone();
+        let nothing = Orderer::default();
+        let operator = Operator::in_session(&self.desk.database, session, address, nothing);
+        Ok(operator.await?)
+    }
+
     /// The value of this cookie.
     pub(crate) fn kept(&self, what: Cookie) -> Option<&str> {
-        what.value_in(&self.cookies, self.is_https)
+        what.value_in(&self.cookies, self.desk.is_https())
     }
 
     /// The secret of what was made just now, and has this id.

@@ -1,22 +1,17 @@
-//! Responses, the headers of each, and what can go wrong.
+//! The headers of every response, and what can go wrong.
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::{
-    StatusCode,
-    header::{self, HeaderName, HeaderValue},
+use axum::{
+    http::header::{self, HeaderName},
+    response::{IntoResponse, Redirect, Response},
 };
 use letterbox_operator::{OperatorError, Reason};
-
-/// A response with its whole body.
-pub(crate) type Response = hyper::Response<Full<Bytes>>;
 
 /// No script, nothing from elsewhere, no frame around it; forms go to the desk only.
 const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; \
     base-uri 'none'; frame-ancestors 'none'";
 
 /// Headers of every response.
-const HEADERS: [(HeaderName, &str); 7] = [
+pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -31,6 +26,9 @@ const HEADERS: [(HeaderName, &str); 7] = [
         "same-origin",
     ),
 ];
+
+/// The answer of a room.
+pub(crate) type Answered = Result<Response, Trouble>;
 
 /// Why a room has no page to show.
 #[derive(Debug)]
@@ -49,8 +47,8 @@ pub(crate) enum Trouble {
     Unfit(String),
     /// It can't be done, in words for the person.
     Refused(String),
-    /// A server failed.
-    Failed(OperatorError),
+    /// The database does not answer, or not in time.
+    Unavailable,
 }
 
 impl From<OperatorError> for Trouble {
@@ -58,7 +56,10 @@ impl From<OperatorError> for Trouble {
         match error {
             OperatorError::Refused(Reason::NotFound(_)) => Self::NotFound,
             OperatorError::Refused(reason) => Self::Refused(words_of(&reason)),
-            error => Self::Failed(error),
+            error => {
+                tracing::error!(%error, "a page failed");
+                Self::Unavailable
+            }
         }
     }
 }
@@ -80,48 +81,7 @@ fn sentence(words: &str) -> String {
     }
 }
 
-/// A response with a body of a type.
-pub(crate) fn content(
-    status: StatusCode,
-    media_type: &'static str,
-    body: impl Into<Bytes>,
-) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-    for (name, value) in HEADERS {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
-}
-
-/// A page that says why something that was sent was refused.
-pub(crate) fn refusal(mut page: Response) -> Response {
-    *page.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-    page
-}
-
-/// A response that sets a cookie.
-pub(crate) trait WithCookie {
-    /// Sets it, besides those that are set already.
-    fn with_cookie(self, cookie: Option<HeaderValue>) -> Self;
-}
-
-impl WithCookie for Response {
-    fn with_cookie(mut self, cookie: Option<HeaderValue>) -> Self {
-        if let Some(cookie) = cookie {
-            self.headers_mut().append(header::SET_COOKIE, cookie);
-        }
-        self
-    }
-}
-
-/// Sends the browser to a place of the desk, to read it.
+/// Sends the browser to a place, to read it.
 pub(crate) fn see(place: &str) -> Response {
-    let mut response = content(StatusCode::SEE_OTHER, "text/plain", Bytes::new());
-    if let Ok(place) = HeaderValue::try_from(place) {
-        response.headers_mut().insert(header::LOCATION, place);
-    }
-    response
+    Redirect::to(place).into_response()
 }

@@ -1,154 +1,109 @@
-//! Routes. Without a session only the pages for signing in are served.
+//! Routes. A room takes a [`Visit`], which there is only in a session: without one, only the pages
+//! for signing in are served.
 
-use std::net::IpAddr;
+use std::{sync::Arc, time::Duration};
 
-use hyper::{HeaderMap, Request, StatusCode, body::Incoming};
-use letterbox_operator::{Operator, Orderer};
+use axum::{
+    Extension, Router,
+    extract::Request,
+    http::{HeaderValue, header},
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use letterbox_operator::Move;
 
 use crate::{
     desk::Desk,
-    places::ConnectionPlace,
-    request::{Asked, Values},
-    response::{Response, Trouble, content},
+    oidc,
+    request::Connection,
+    response::{HEADERS, Trouble},
     rooms::{Visit, accounts, forms, people, runs, sign_in, waiting, webhooks},
-    session,
 };
 
 const STYLE: &str = include_str!("../static/desk.css");
+/// How long a request may take, with its body and its answer's making.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Answers a request, whatever it is, on the connection that has this place.
-pub(crate) async fn answer(
-    desk: &Desk,
-    peer: IpAddr,
-    place: &ConnectionPlace,
-    request: Request<Incoming>,
+/// The routes of a desk, for requests that come with their [`Connection`].
+pub(crate) fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/style.css", get(style))
+        .route("/sign-in", get(sign_in::ask).post(sign_in::sign_in))
+        .route("/sign-in/oidc", get(sign_in::ask_issuer))
+        .route(oidc::CALLBACK, get(sign_in::come_back))
+        .route("/sign-in/link", post(sign_in::send_link))
+        .route("/sign-out", post(sign_in::sign_out))
+        .route("/", get(waiting::waiting))
+        .route("/questions", post(waiting::answer))
+        .route("/questions/{id}", get(waiting::question))
+        .route("/runs", get(runs::list))
+        .route("/runs/{id}", get(runs::show))
+        .route("/runs/{id}/cancel", post(runs::cancel))
+        .route("/runs/{id}/retry", post(runs::retry))
+        .route("/forms", get(forms::list).post(forms::create))
+        .route("/forms/new", get(forms::new))
+        .route("/forms/{id}", get(forms::show))
+        .route("/forms/{id}/deploy", post(forms::deploy))
+        .route("/forms/{id}/link", get(forms::new_link).post(forms::link))
+        .route("/forms/{id}/end-link", post(forms::end_link))
+        .route(
+            "/forms/{id}/pause",
+            post(|to| forms::move_to(to, Move::Pause)),
+        )
+        .route(
+            "/forms/{id}/activate",
+            post(|to| forms::move_to(to, Move::Activate)),
+        )
+        .route(
+            "/forms/{id}/draft",
+            post(|to| forms::move_to(to, Move::Draft)),
+        )
+        .route("/forms/{id}/delete", post(forms::delete))
+        .route("/accounts", get(accounts::list).post(accounts::connect))
+        .route("/accounts/oauth", post(accounts::connect_by_grant))
+        .route("/accounts/callback", post(accounts::hand_in))
+        .route("/accounts/callback/{host}", get(accounts::come_back))
+        .route("/accounts/{id}/authorize", get(accounts::authorize))
+        .route("/accounts/{id}/rotate", post(accounts::rotate))
+        .route("/accounts/{id}/disconnect", post(accounts::disconnect))
+        .route("/webhooks", get(webhooks::list).post(webhooks::create))
+        .route("/webhooks/{id}", get(webhooks::show))
+        .route("/webhooks/{id}/new", get(webhooks::new))
+        .route("/webhooks/{id}/replace", post(webhooks::replace))
+        .route("/webhooks/{id}/delete", post(webhooks::delete))
+        .route("/me", get(people::me).post(people::call_me))
+        .route("/people", get(people::list).post(people::invite))
+        .route("/people/change", post(people::change))
+        .route("/people/policy", post(people::policy))
+        .route("/people/notices", post(people::notices))
+        .fallback(nothing)
+        .method_not_allowed_fallback(nothing)
+        .layer(from_fn(answer))
+        .with_state(desk)
+}
+
+async fn style() -> Response {
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE).into_response()
+}
+
+async fn nothing(_: Visit) -> Trouble {
+    Trouble::NotFound
+}
+
+/// Answers a request, in any case within its time.
+async fn answer(
+    Extension(connection): Extension<Connection>,
+    request: Request,
+    next: Next,
 ) -> Response {
-    place.begin();
-    let (head, body) = request.into_parts();
-    let answered = async {
-        let asked = Asked::read(desk, peer, &head)?;
-        match asked.path.split('/').nth(1) {
-            Some("style.css") => Ok(content(StatusCode::OK, "text/css; charset=utf-8", STYLE)),
-            Some("sign-in") => at_the_door(desk, asked, &head.headers, body).await,
-            _ => inside(desk, asked, place, &head.headers, body).await,
-        }
-    };
-    match answered.await {
-        Ok(response) => response,
-        Err(trouble) => desk.pages.trouble(&trouble),
+    connection.place.begin();
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    let mut response = answered.unwrap_or_else(|_| Trouble::Unavailable.into_response());
+    let headers = response.headers_mut();
+    headers.remove(header::ALLOW);
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
     }
-}
-
-/// Answers a request without a session.
-async fn at_the_door(
-    desk: &Desk,
-    mut asked: Asked,
-    headers: &HeaderMap,
-    body: Incoming,
-) -> Result<Response, Trouble> {
-    let _share = desk.strangers.take(asked.client).ok_or(Trouble::Busy)?;
-    if asked.is_post {
-        asked.form = Values::read_short(headers, body).await?;
-    }
-    let path: Vec<&str> = asked.path.split('/').skip(1).collect();
-    match (asked.is_post, path.as_slice()) {
-        (false, ["sign-in"]) => sign_in::ask(desk, &asked).await,
-        (true, ["sign-in"]) => sign_in::sign_in(desk, &asked).await,
-        (false, ["sign-in", "oidc"]) => sign_in::ask_issuer(desk).await,
-        (false, ["sign-in", "oidc", "callback"]) => sign_in::come_back(desk, &asked).await,
-        (true, ["sign-in", "link"]) => sign_in::send_link(desk, &asked).await,
-        _ => Err(Trouble::NotFound),
-    }
-}
-
-/// Answers the person in whose session this is asked. What is posted is read only then, and must
-/// come from a page of the session.
-async fn inside(
-    desk: &Desk,
-    mut asked: Asked,
-    place: &ConnectionPlace,
-    headers: &HeaderMap,
-    body: Incoming,
-) -> Result<Response, Trouble> {
-    let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
-    let address = asked.address.clone();
-    let nothing = Orderer::default();
-    // The session isn't looked up yet.
-    let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
-    let person = Operator::in_session(&desk.database, &session, address, nothing).await?;
-    drop(looking_up);
-    let mut operator = person.ok_or(Trouble::SignedOut)?;
-    let _kept = place.keep();
-    let user = operator.ordered_by().ok_or(Trouble::SignedOut)?;
-    let _share = desk.people.take(user).ok_or(Trouble::Busy)?;
-    if asked.is_post {
-        asked.form = Values::read(headers, body).await?;
-        let given = asked.form.get("form_token").unwrap_or_default();
-        if !session::is_form_token(&session, given) {
-            return Err(Trouble::Forged);
-        }
-        let reason = asked.form.get("reason").map(str::to_owned);
-        operator = operator.ordering(command(&asked.path), reason);
-    }
-    let visit = Visit {
-        desk,
-        asked: &asked,
-        form_token: session::form_token(&session),
-        operator,
-    };
-    route(&visit).await
-}
-
-async fn route(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let path: Vec<&str> = visit.asked.path.split('/').skip(1).collect();
-    match (visit.asked.is_post, path.as_slice()) {
-        (true, ["sign-out"]) => sign_in::sign_out(visit).await,
-        (false, [""]) => waiting::waiting(visit).await,
-        (false, ["questions", id]) => waiting::question(visit, id).await,
-        (true, ["questions"]) => waiting::answer(visit).await,
-        (false, ["runs"]) => runs::list(visit).await,
-        (false, ["runs", id]) => runs::show(visit, id).await,
-        (true, ["runs", id, "cancel"]) => runs::cancel(visit, id).await,
-        (true, ["runs", id, "retry"]) => runs::retry(visit, id).await,
-        (false, ["forms"]) => forms::list(visit).await,
-        (true, ["forms"]) => forms::create(visit).await,
-        (false, ["forms", "new"]) => forms::new(visit).await,
-        (false, ["forms", id]) => forms::show(visit, id).await,
-        (true, ["forms", id, "deploy"]) => forms::deploy(visit, id).await,
-        (true, ["forms", id, "link"]) => forms::link(visit, id).await,
-        (false, ["forms", id, "link"]) => forms::new_link(visit, id).await,
-        (true, ["forms", id, "end-link"]) => forms::end_link(visit, id).await,
-        (true, ["forms", id, verb]) => forms::move_to(visit, id, verb).await,
-        (false, ["accounts"]) => accounts::list(visit).await,
-        (true, ["accounts"]) => accounts::connect(visit).await,
-        (true, ["accounts", "oauth"]) => accounts::connect_by_grant(visit).await,
-        (false, ["accounts", "callback", host]) => accounts::come_back(visit, host).await,
-        (true, ["accounts", "callback"]) => accounts::hand_in(visit).await,
-        (false, ["accounts", id, "authorize"]) => accounts::authorize(visit, id).await,
-        (true, ["accounts", id, "rotate"]) => accounts::rotate(visit, id).await,
-        (true, ["accounts", id, "disconnect"]) => accounts::disconnect(visit, id).await,
-        (false, ["webhooks"]) => webhooks::list(visit).await,
-        (true, ["webhooks"]) => webhooks::create(visit).await,
-        (false, ["webhooks", id]) => webhooks::show(visit, id).await,
-        (false, ["webhooks", id, "new"]) => webhooks::new(visit, id).await,
-        (true, ["webhooks", id, "replace"]) => webhooks::replace(visit, id).await,
-        (true, ["webhooks", id, "delete"]) => webhooks::delete(visit, id).await,
-        (false, ["me"]) => Ok(people::me(visit)),
-        (true, ["me"]) => people::call_me(visit).await,
-        (false, ["people"]) => people::list(visit).await,
-        (true, ["people"]) => people::invite(visit).await,
-        (true, ["people", "change"]) => people::change(visit).await,
-        (true, ["people", "policy"]) => people::policy(visit).await,
-        (true, ["people", "notices"]) => people::notices(visit).await,
-        _ => Err(Trouble::NotFound),
-    }
-}
-
-/// What the audit log calls what was posted: the path without its ids.
-fn command(path: &str) -> String {
-    let words = path
-        .split('/')
-        .filter(|word| !word.is_empty() && word.len() < 36);
-    let words: Vec<_> = words.collect();
-    format!("desk {}", words.join(" "))
+    response
 }

@@ -1,8 +1,9 @@
 //! The desk as a whole: serves browsers, with a limit for everything that they send, until it is
 //! told to stop.
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use axum::Router;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use letterbox_common::process::{
@@ -12,17 +13,16 @@ use letterbox_common::process::{
 use letterbox_database::observe;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
 
 use crate::{
     desk::{Desk, MAX_CONNECTIONS, SHARE},
-    places::{ConnectionPlace, Places},
-    response::Response,
-    router,
+    places::Places,
+    request::Connection,
+    router::router,
 };
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request may take, with its body and its answer's making.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a connection lives.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -58,6 +58,7 @@ async fn accept(
     connections: &TaskTracker,
     stop: &CancellationToken,
 ) {
+    let router = router(desk.clone());
     let places = Places::of(MAX_CONNECTIONS);
     let peers = Shares::of(SHARE);
     loop {
@@ -72,11 +73,12 @@ async fn accept(
         let Some(place) = places.take().await else {
             return;
         };
-        let place = Arc::new(place);
-        let desk = desk.clone();
-        let stop = stop.clone();
+        let connection = Connection {
+            peer,
+            place: place.clone(),
+        };
+        let serving = serve(stream, connection, router.clone(), stop.clone());
         connections.spawn(async move {
-            let serving = serve(stream, peer, desk, place.clone(), stop);
             tokio::select! {
                 () = place.needed() => {}
                 _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving) => {}
@@ -86,18 +88,11 @@ async fn accept(
     }
 }
 
-async fn serve(
-    stream: TcpStream,
-    peer: IpAddr,
-    desk: Arc<Desk>,
-    place: Arc<ConnectionPlace>,
-    stop: CancellationToken,
-) {
+async fn serve(stream: TcpStream, connection: Connection, router: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request| {
-        let desk = desk.clone();
-        let place = place.clone();
-        async move { Ok::<_, Infallible>(answer(&desk, peer, &place, request).await) }
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.clone().oneshot(request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -113,18 +108,4 @@ async fn serve(
         () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
-}
-
-/// Answers a request, in any case within its time.
-async fn answer(
-    desk: &Desk,
-    peer: IpAddr,
-    place: &ConnectionPlace,
-    request: Request<Incoming>,
-) -> Response {
-    let answering = router::answer(desk, peer, place, request);
-    match tokio::time::timeout(REQUEST_TIMEOUT, answering).await {
-        Ok(response) => response,
-        Err(_) => desk.pages.unavailable(),
-    }
 }

@@ -1,11 +1,12 @@
 //! The session of a browser: cookies that scripts can't read and other sites can't have posted, and
 //! a token in every form of its pages.
 
+use axum_extra::extract::cookie::{self, CookieJar, SameSite};
 use hmac::{Hmac, KeyInit, Mac};
-use hyper::header::HeaderValue;
 use letterbox_common::Token;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
+use time::Duration;
 
 /// The purpose of the hash in forms.
 const IN_FORMS: &[u8] = b"letterbox desk form";
@@ -39,32 +40,26 @@ impl Cookie {
         format!("{host}letterbox{what}")
     }
 
-    /// Its value in the lines of a request.
-    pub(crate) fn value_in(self, lines: &[HeaderValue], is_https: bool) -> Option<&str> {
-        let name = self.name(is_https);
-        let mut cookies = lines
-            .iter()
-            .filter_map(|line| line.to_str().ok())
-            .flat_map(|line| line.split(';'))
-            .filter_map(|cookie| cookie.trim().split_once('='));
-        let (_, value) = cookies.find(|(given, _)| *given == name)?;
-        Some(value)
+    /// Its value among the cookies of a request.
+    pub(crate) fn value_in(self, sent: &CookieJar, is_https: bool) -> Option<&str> {
+        sent.get(&self.name(is_https)).map(cookie::Cookie::value)
     }
 
-    /// The header that sets the cookie: a session's until the browser is closed, others for ten
+    /// Sets the cookie in a response: a session's until the browser is closed, others for ten
     /// minutes. An empty value deletes it.
-    pub(crate) fn set(self, value: &str, is_https: bool) -> Option<HeaderValue> {
-        let end = match self {
-            _ if value.is_empty() => "; Max-Age=0",
-            Self::Session => "",
-            _ => "; Max-Age=600",
-        };
-        let name = self.name(is_https);
-        let secure = if is_https { "; Secure" } else { "" };
-        let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{end}");
-        let mut cookie = HeaderValue::try_from(cookie).ok()?;
-        cookie.set_sensitive(true);
-        Some(cookie)
+    pub(crate) fn set(self, value: &str, is_https: bool) -> CookieJar {
+        let mut cookie = cookie::Cookie::build((self.name(is_https), value.to_owned()))
+            .path("/")
+            .http_only(true)
+            .same_site(SameSite::Lax)
+            .secure(is_https)
+            .build();
+        match self {
+            _ if value.is_empty() => cookie.set_max_age(Duration::ZERO),
+            Self::Session => {}
+            _ => cookie.set_max_age(Duration::minutes(10)),
+        }
+        CookieJar::new().add(cookie)
     }
 }
 
@@ -87,24 +82,30 @@ pub(crate) fn is_form_token(session: &Token, given: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::{
+        http::header::{COOKIE, SET_COOKIE},
+        response::IntoResponse,
+    };
+
     use super::*;
 
     #[test]
     fn a_cookie_comes_back_as_the_session() {
         let token = Token::generate().unwrap();
         for is_https in [false, true] {
-            let set = Cookie::Session.set(token.expose(), is_https).unwrap();
-            let set = set.to_str().unwrap();
+            let answer = (Cookie::Session.set(token.expose(), is_https), ()).into_response();
+            let set = answer.headers()[SET_COOKIE].to_str().unwrap();
             assert!(
                 set.contains("HttpOnly") && set.contains("SameSite=Lax"),
                 "{set}"
             );
             assert_eq!(set.contains("Secure"), is_https);
             let sent = format!("other=1; {}", set.split(';').next().unwrap());
-            let lines = [HeaderValue::from_str(&sent).unwrap()];
-            let value = Cookie::Session.value_in(&lines, is_https);
+            let sent = [(COOKIE, sent.parse().unwrap())];
+            let sent = CookieJar::from_headers(&sent.into_iter().collect());
+            let value = Cookie::Session.value_in(&sent, is_https);
             assert_eq!(value, Some(token.expose()));
-            let other = Cookie::Session.value_in(&lines, !is_https);
+            let other = Cookie::Session.value_in(&sent, !is_https);
             assert_eq!(other, None, "the name differs");
         }
         let other = Token::generate().unwrap();

@@ -1,17 +1,20 @@
 //! Workflows and their forms: what is deployed and by which link people reach it; their owner says
 //! what they do, and editors can stop them.
 
+use askama::Template;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use letterbox_common::{
-    ids::WorkflowId,
-    states::{MemberRole, WorkflowState},
+use letterbox_common::{ids::WorkflowId, states::WorkflowState};
+use letterbox_operator::{
+    Changes, Closing, DeployPlan, LiveLink, Losing, Member, Move, OperatorError, Problem, Reason,
+    ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
 };
-use letterbox_operator::{Closing, Losing, Move, OperatorError, Problem, Reason, WorkflowDetail};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Visit, id, or_refusal, refused, see_list};
-use crate::response::{Response, Trouble, see};
+use super::{Nowhere, PageWorkspace, To, Visit, name_of, or_refusal, refused, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Releases that are shown.
 const RELEASES: u32 = 20;
@@ -19,7 +22,7 @@ const RELEASES: u32 = 20;
 const EXAMPLE: &str = include_str!("../../static/definition.json");
 
 /// What a definition would do, or why it can't be deployed.
-#[derive(Default, Serialize)]
+#[derive(Default)]
 struct Draft {
     /// As it was filled in.
     text: String,
@@ -27,7 +30,7 @@ struct Draft {
     form: Value,
     problems: Vec<Problem>,
     /// What a deploy would change.
-    plan: Value,
+    plan: Option<DeployPlan>,
     refused: Option<String>,
 }
 
@@ -53,97 +56,142 @@ impl Draft {
     }
 }
 
+#[derive(Template)]
+#[template(path = "forms.html")]
+struct FormsPage {
+    place: PageWorkspace,
+    workflows: Vec<WorkflowRow>,
+    links: Vec<LiveLink>,
+    members: Vec<Member>,
+}
+
+impl FormsPage {
+    fn link(&self, workflow: &WorkflowRow) -> Option<&LiveLink> {
+        let mut links = self.links.iter();
+        links.find(|link| link.workflow_id == workflow.workflow_id)
+    }
+}
+
 /// The workflows of a workspace.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn list(visit: Visit) -> Answered {
     let Some(place) = visit.place().await? else {
-        return Ok(visit.page("forms", "Forms", ()));
+        return Ok(visit.page("Forms", &Nowhere { title: "Forms" }));
     };
-    let workflows = visit.operator.workflows(place.workspace).await?;
-    let living = workflows
-        .iter()
-        .filter(|one| one.state != WorkflowState::Deleted);
-    let links = visit
-        .operator
-        .live_links(Losing::Workspace(place.workspace))
-        .await?;
-    let members = visit.operator.members(place.workspace).await?;
-    let living = living.map(|workflow| {
-        let link = links
-            .iter()
-            .find(|link| link.workflow_id == workflow.workflow_id);
-        let owner = members.iter().find(|one| one.user_id == workflow.owner_id);
-        json!({
-            "workflow": workflow,
-            "owner": owner.map(|owner| &owner.name),
-            "link_since": link.map(|link| link.created_at),
-        })
-    });
-    let found = json!({
-        "place": place,
-        "may_create": place.may_run(),
-        "workflows": living.collect::<Vec<_>>(),
-    });
-    Ok(visit.page("forms", "Forms", found))
+    let operator = &visit.operator;
+    let workspace = place.workspace;
+    let mut workflows = operator.workflows(workspace).await?;
+    workflows.retain(|one| one.state != WorkflowState::Deleted);
+    let page = FormsPage {
+        place,
+        workflows,
+        links: operator.live_links(Losing::Workspace(workspace)).await?,
+        members: operator.members(workspace).await?,
+    };
+    Ok(visit.page("Forms", &page))
+}
+
+#[derive(Template)]
+#[template(path = "form_new.html")]
+struct NewFormPage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    draft: Draft,
 }
 
 /// Where a workflow begins.
-pub(crate) async fn new(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let found = json!({
-        "place": visit.some_place().await?,
-        "draft": Draft::of(EXAMPLE.to_owned()),
-    });
-    Ok(visit.page("form_new", "New form", found))
+pub(crate) async fn new(visit: Visit) -> Answered {
+    let page = NewFormPage {
+        visit: &visit,
+        place: visit.some_place().await?,
+        draft: Draft::of(EXAMPLE.to_owned()),
+    };
+    Ok(visit.page("New form", &page))
 }
 
 /// Creates a workflow of the person.
-pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn create(visit: Visit) -> Answered {
     let place = visit.some_place().await?;
     let name = visit.given("name")?;
     let text = visit.given("definition")?;
-    let workspace = place.workspace;
-    let owner = visit.user()?;
-    let created = visit
-        .operator
-        .create_workflow(workspace, owner, name, text)
-        .await;
-    match created {
+    let operator = &visit.operator;
+    let creating = operator.create_workflow(place.workspace, visit.user, name, text);
+    match creating.await {
         Ok(created) => Ok(see(&format!("/forms/{}", created.workflow_id))),
         Err(error) => {
             let draft = Draft::of(text.to_owned()).refused(error)?;
-            let found = json!({ "place": place, "draft": draft });
-            Ok(visit.refusal("form_new", "New form", found))
+            let visit = &visit;
+            let page = NewFormPage {
+                visit,
+                place,
+                draft,
+            };
+            Ok(visit.refusal("New form", &page))
         }
     }
 }
 
 /// One workflow.
-pub(crate) async fn show(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let workflow = visit.operator.workflow(id(workflow)?).await?;
+pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let workflow = visit.operator.workflow(workflow).await?;
     let draft = workflow.definition.as_ref().map(pretty).unwrap_or_default();
-    let found = shown(visit, &workflow, Draft::of(draft)).await?;
-    Ok(visit.page("form", "Form", found))
+    let page = shown(&visit, workflow, Draft::of(draft)).await?;
+    Ok(visit.page("Form", &page))
+}
+
+#[derive(Template)]
+#[template(path = "form.html")]
+struct FormPage<'v> {
+    visit: &'v Visit,
+    workflow: WorkflowDetail,
+    owner: Option<String>,
+    is_mine: bool,
+    may_stop: bool,
+    draft: Draft,
+    releases: Vec<ReleaseRow>,
+}
+
+impl FormPage<'_> {
+    /// The changes of a release, each in words.
+    fn told(&self, changes: &ReleaseChanges) -> Vec<String> {
+        let told = |what, changes: &Changes| {
+            let kinds = [
+                ("New", &changes.added),
+                ("Changed", &changes.changed),
+                ("Gone", &changes.removed),
+            ];
+            let kinds = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+            let kinds = kinds.map(|(verb, names)| {
+                let plural = if names.len() > 1 { "s" } else { "" };
+                format!("{verb} {what}{plural}: {}", names.join(", "))
+            });
+            kinds.collect::<Vec<_>>()
+        };
+        [
+            told("field", &changes.fields),
+            told("action", &changes.actions),
+        ]
+        .concat()
+    }
 }
 
 async fn shown(
-    visit: &Visit<'_>,
-    workflow: &WorkflowDetail,
+    visit: &Visit,
+    workflow: WorkflowDetail,
     draft: Draft,
-) -> Result<Value, Trouble> {
+) -> Result<FormPage<'_>, Trouble> {
     let row = &workflow.row;
-    let user = visit.user()?;
-    let role = visit.operator.role_of(row.workspace_id, user).await?;
-    let role = role.ok_or(Trouble::NotFound)?;
+    let rights = visit.rights(row.workspace_id).await?;
     let members = visit.operator.members(row.workspace_id).await?;
-    let owner = members.into_iter().find(|one| one.user_id == row.owner_id);
-    let is_mine = row.owner_id == user && role != MemberRole::Viewer;
-    Ok(json!({
-        "workflow": workflow,
-        "owner": owner.map(|owner| owner.name),
-        "is_mine": is_mine,
-        "may_stop": is_mine || matches!(role, MemberRole::Owner | MemberRole::Editor),
-        "draft": draft,
-        "releases": visit.operator.releases(row.workflow_id, RELEASES).await?,
-    }))
+    let is_mine = row.owner_id == visit.user && rights.may_run();
+    Ok(FormPage {
+        visit,
+        owner: name_of(&row.owner_id, &members).map(str::to_owned),
+        is_mine,
+        may_stop: is_mine || rights.is_editor(),
+        draft,
+        releases: visit.operator.releases(row.workflow_id, RELEASES).await?,
+        workflow,
+    })
 }
 
 fn pretty(definition: &Value) -> String {
@@ -151,18 +199,17 @@ fn pretty(definition: &Value) -> String {
 }
 
 /// Deploys a definition, or only says what that would do.
-pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let workflow: WorkflowId = id(workflow)?;
+pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
     let operator = &visit.operator;
     let text = visit.given("definition")?;
     let mut draft = Draft::of(text.to_owned());
     let failed = match visit.given("how")? {
         "check" => match operator.plan_deploy(workflow, Some(text)).await {
             Ok(plan) => {
-                draft.plan = json!(plan);
+                draft.plan = Some(plan);
                 let workflow = operator.workflow(workflow).await?;
-                let found = shown(visit, &workflow, draft).await?;
-                return Ok(visit.page("form", "Form", found));
+                let page = shown(&visit, workflow, draft).await?;
+                return Ok(visit.page("Form", &page));
             }
             Err(error) => error,
         },
@@ -173,12 +220,12 @@ pub(crate) async fn deploy(visit: &Visit<'_>, workflow: &str) -> Result<Response
         _ => return Err(Trouble::Unreadable),
     };
     let draft = draft.refused(failed)?;
-    let found = shown(visit, &operator.workflow(workflow).await?, draft).await?;
-    Ok(visit.refusal("form", "Form", found))
+    let page = shown(&visit, operator.workflow(workflow).await?, draft).await?;
+    Ok(visit.refusal("Form", &page))
 }
 
 /// Makes a form link, which is shown once.
-pub(crate) async fn link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
+pub(crate) async fn link(To(visit, workflow): To<WorkflowId>) -> Answered {
     let form = &visit.asked.form;
     let answers = form.get("max_answers").map(str::parse::<i32>).transpose();
     let answers = answers.map_err(|_| refused("The number of submissions must be a number."))?;
@@ -189,24 +236,27 @@ pub(crate) async fn link(visit: &Visit<'_>, workflow: &str) -> Result<Response, 
         at: form.get("closes_at").map(moment).transpose()?,
         after_answers: answers,
     };
-    let made = visit
-        .operator
-        .create_form_link(id(workflow)?, closing)
-        .await?;
+    let made = visit.operator.create_form_link(workflow, closing).await?;
     let place = format!("/forms/{}/link", made.workflow);
     Ok(visit.show_once(&place, &made.workflow, made.token.expose()))
 }
 
+#[derive(Template)]
+#[template(path = "form_link.html")]
+struct NewLinkPage {
+    workflow: WorkflowDetail,
+    url: String,
+}
+
 /// The link that was made just now; only the workflow, if it was shown already.
-pub(crate) async fn new_link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let workflow = visit.operator.workflow(id(workflow)?).await?;
+pub(crate) async fn new_link(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let workflow = visit.operator.workflow(workflow).await?;
     let id = workflow.row.workflow_id;
     let Some(token) = visit.asked.made(&id) else {
         return Ok(see(&format!("/forms/{id}")));
     };
-    let url = visit.desk.addresses.form_url(token);
-    let found = json!({ "workflow": workflow, "url": url });
-    Ok(visit.once("form_link", "Form link", found))
+    let url = visit.asked.desk.addresses.form_url(token);
+    Ok(visit.once("Form link", &NewLinkPage { workflow, url }))
 }
 
 /// A time as browsers write one, which is meant in UTC.
@@ -218,30 +268,20 @@ fn moment(text: &str) -> Result<Timestamp, Trouble> {
 }
 
 /// Ends the link of a workflow.
-pub(crate) async fn end_link(visit: &Visit<'_>, workflow: &str) -> Result<Response, Trouble> {
-    let ended = visit.operator.end_form_link(id(workflow)?).await?;
+pub(crate) async fn end_link(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let ended = visit.operator.end_form_link(workflow).await?;
     Ok(see(&format!("/forms/{}", ended.workflow_id)))
 }
 
 /// Moves a workflow.
-pub(crate) async fn move_to(
-    visit: &Visit<'_>,
-    workflow: &str,
-    verb: &str,
-) -> Result<Response, Trouble> {
-    let to = match verb {
-        "pause" => Move::Pause,
-        "activate" => Move::Activate,
-        "draft" => Move::Draft,
-        "delete" => {
-            visit.need_sure()?;
-            Move::Delete
-        }
-        _ => return Err(Trouble::NotFound),
-    };
-    let moved = visit.operator.move_workflow(id(workflow)?, to).await?;
-    Ok(match to {
-        Move::Delete => see_list("forms", moved.workspace_id),
-        _ => see(&format!("/forms/{}", moved.workflow_id)),
-    })
+pub(crate) async fn move_to(To(visit, workflow): To<WorkflowId>, to: Move) -> Answered {
+    let moved = visit.operator.move_workflow(workflow, to).await?;
+    Ok(see(&format!("/forms/{}", moved.workflow_id)))
+}
+
+/// Deletes a workflow.
+pub(crate) async fn delete(To(visit, workflow): To<WorkflowId>) -> Answered {
+    visit.need_sure()?;
+    let gone = visit.operator.move_workflow(workflow, Move::Delete).await?;
+    Ok(see_list("forms", gone.workspace_id))
 }

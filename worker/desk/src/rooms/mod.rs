@@ -8,73 +8,178 @@ pub(crate) mod sign_in;
 pub(crate) mod waiting;
 pub(crate) mod webhooks;
 
-use std::{fmt::Display, str::FromStr};
+use std::{fmt::Display, str::FromStr, sync::Arc};
 
+use askama::Template;
+use axum::{
+    RequestExt,
+    extract::{FromRequest, Path, Request},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
+    process::{client_address::ClientAddress, shares::Share},
     states::MemberRole,
 };
-use letterbox_operator::{Operator, OperatorError, Reason, Workspace};
-use minijinja::{Value, context};
-use serde::Serialize;
+use letterbox_operator::{Member, Operator, OperatorError, Reason, Workspace};
 
 use crate::{
     desk::Desk,
-    request::Asked,
-    response::{Response, Trouble, WithCookie, refusal, see, words_of},
-    session::Cookie,
+    pages::{self, Visitor},
+    places::Kept,
+    request::{Asked, Values},
+    response::{Trouble, see, words_of},
+    session::{self, Cookie},
 };
 
+/// A browser without a session, and its share of requests.
+pub(crate) struct Stranger(Asked, Share<ClientAddress>);
+
+impl FromRequest<Arc<Desk>> for Stranger {
+    type Rejection = Trouble;
+
+    async fn from_request(request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
+        let mut asked = Asked::read(desk, &request)?;
+        let share = desk.strangers.take(asked.client).ok_or(Trouble::Busy)?;
+        if asked.is_post {
+            asked.form = Values::read_short(request).await?;
+        }
+        Ok(Self(asked, share))
+    }
+}
+
 /// A person in a room.
-pub(crate) struct Visit<'a> {
-    pub(crate) desk: &'a Desk,
-    pub(crate) asked: &'a Asked,
+pub(crate) struct Visit {
+    asked: Asked,
+    user: UserId,
     /// The token against cross-site requests that the page's forms carry.
-    pub(crate) form_token: String,
+    form_token: String,
     /// Carries out the person's orders.
-    pub(crate) operator: Operator,
+    operator: Operator,
+    _place: Kept,
+    _share: Share<UserId>,
+}
+
+impl FromRequest<Arc<Desk>> for Visit {
+    type Rejection = Trouble;
+
+    /// Looks up the person in whose session this is asked. What is posted is read only then, and
+    /// must come from a page of the session.
+    async fn from_request(request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
+        let mut asked = Asked::read(desk, &request)?;
+        let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
+        // The session isn't looked up yet.
+        let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
+        let operator = asked.operator().await?;
+        drop(looking_up);
+        let mut operator = operator.ok_or(Trouble::SignedOut)?;
+        let place = asked.place.keep();
+        let user = operator.ordered_by().ok_or(Trouble::SignedOut)?;
+        let share = desk.people.take(user).ok_or(Trouble::Busy)?;
+        if asked.is_post {
+            asked.form = Values::read(request).await?;
+            let given = asked.form.get("form_token").unwrap_or_default();
+            if !session::is_form_token(&session, given) {
+                return Err(Trouble::Forged);
+            }
+            let reason = asked.form.get("reason").map(str::to_owned);
+            operator = operator.ordering(command(&asked.path), reason);
+        }
+        Ok(Self {
+            asked,
+            user,
+            form_token: session::form_token(&session),
+            operator,
+            _place: place,
+            _share: share,
+        })
+    }
+}
+
+/// What the audit log calls what was posted: the path without its ids.
+fn command(path: &str) -> String {
+    let words = path
+        .split('/')
+        .filter(|word| !word.is_empty() && word.len() < 36);
+    let words: Vec<_> = words.collect();
+    format!("desk {}", words.join(" "))
+}
+
+/// A visit to what the path names, such as a run; what is no id is not found.
+pub(crate) struct To<T>(Visit, T);
+
+impl<T: FromStr<Err: Display>> FromRequest<Arc<Desk>> for To<T> {
+    type Rejection = Trouble;
+
+    async fn from_request(mut request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
+        let named = request.extract_parts::<Path<String>>().await;
+        let visit = Visit::from_request(request, desk).await?;
+        let Path(named) = named.map_err(|_| Trouble::NotFound)?;
+        Ok(Self(visit, id(&named)?))
+    }
+}
+
+/// What a person may do in a workspace.
+#[derive(Clone, Copy)]
+struct Rights(MemberRole);
+
+impl Rights {
+    fn is_owner(self) -> bool {
+        self.0 == MemberRole::Owner
+    }
+
+    fn is_editor(self) -> bool {
+        matches!(self.0, MemberRole::Owner | MemberRole::Editor)
+    }
+
+    fn may_run(self) -> bool {
+        self.0 != MemberRole::Viewer
+    }
 }
 
 /// A workspace in which a person works.
-#[derive(Serialize)]
 struct PageWorkspace {
     /// All that the person may choose from.
     workspaces: Vec<Workspace>,
     /// The chosen one.
     workspace: WorkspaceId,
-    /// The person's role there.
-    role: MemberRole,
+    /// The person's rights there.
+    rights: Rights,
 }
 
-impl PageWorkspace {
-    fn is_editor(&self) -> bool {
-        matches!(self.role, MemberRole::Owner | MemberRole::Editor)
-    }
-
-    fn may_run(&self) -> bool {
-        self.role != MemberRole::Viewer
-    }
+/// The page of a room for a person who is a member of no workspace.
+#[derive(Template)]
+#[template(path = "nowhere.html")]
+struct Nowhere<'p> {
+    title: &'p str,
 }
 
-impl Visit<'_> {
+impl Visit {
     /// The page of a room.
-    fn page(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let given = self.asked.form.shown();
-        let found = context! {
-            given, form_token => self.form_token, ..Value::from_serialize(found)
-        };
+    fn page(&self, title: &str, room: &impl Template) -> Response {
         let person = self.operator.person();
-        self.desk.pages.page(person, template, title, found)
+        let visitor = person.map(|person| Visitor {
+            name: &person.name,
+            form_token: &self.form_token,
+        });
+        pages::page(visitor, title, room)
     }
 
     /// The page of a room that says why something was not done, and has what was filled in.
-    fn refusal(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        refusal(self.page(template, title, found))
+    fn refusal(&self, title: &str, room: &impl Template) -> Response {
+        (StatusCode::UNPROCESSABLE_ENTITY, self.page(title, room)).into_response()
     }
 
-    /// The current user.
-    fn user(&self) -> Result<UserId, Trouble> {
-        self.operator.ordered_by().ok_or(Trouble::SignedOut)
+    /// What was filled in, for the page that shows it again.
+    fn filled(&self, name: &str) -> &str {
+        self.asked.form.get(name).unwrap_or_default()
+    }
+
+    /// What the person may do in a workspace, which is theirs.
+    async fn rights(&self, workspace: WorkspaceId) -> Result<Rights, Trouble> {
+        let role = self.operator.role_of(workspace, self.user).await?;
+        role.map(Rights).ok_or(Trouble::NotFound)
     }
 
     /// The workspace that the query or the form names, or the person's first; `None` if they are
@@ -90,11 +195,10 @@ impl Visit<'_> {
                 None => return Ok(None),
             },
         };
-        let role = self.operator.role_of(workspace, self.user()?).await?;
         Ok(Some(PageWorkspace {
             workspaces,
             workspace,
-            role: role.ok_or(Trouble::NotFound)?,
+            rights: self.rights(workspace).await?,
         }))
     }
 
@@ -106,14 +210,14 @@ impl Visit<'_> {
     /// Sends the browser to the page that shows a secret once: who loads that again makes nothing.
     fn show_once(&self, place: &str, id: &impl Display, secret: &str) -> Response {
         let kept = format!("{id}.{secret}");
-        let cookie = Cookie::Made.set(&kept, self.desk.is_https());
-        see(place).with_cookie(cookie)
+        let cookie = Cookie::Made.set(&kept, self.asked.desk.is_https());
+        (cookie, see(place)).into_response()
     }
 
     /// The page that shows a secret, which the browser forgets.
-    fn once(&self, template: &str, title: &str, found: impl Serialize) -> Response {
-        let forgotten = Cookie::Made.set("", self.desk.is_https());
-        self.page(template, title, found).with_cookie(forgotten)
+    fn once(&self, title: &str, room: &impl Template) -> Response {
+        let forgotten = Cookie::Made.set("", self.asked.desk.is_https());
+        (forgotten, self.page(title, room)).into_response()
     }
 
     /// An order that can't be undone needs a ticked box.
@@ -133,6 +237,13 @@ impl Visit<'_> {
 /// Sends the browser to the list of a room.
 fn see_list(room: &str, workspace: WorkspaceId) -> Response {
     see(&format!("/{room}?workspace={workspace}"))
+}
+
+/// The name of a member; `None` for who is none any more.
+fn name_of<'m>(user: &UserId, members: &'m [Member]) -> Option<&'m str> {
+    let mut members = members.iter();
+    let member = members.find(|one| one.user_id == *user)?;
+    Some(&member.name)
 }
 
 /// The id in a path or a form; what is none is not found.

@@ -1,71 +1,91 @@
 //! Who belongs to a workspace, and the policy that holds there: its members see both, and its
 //! owners change them.
 
+use askama::Template;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{AccountRow, Losing, words};
-use serde_json::{Value, json};
+use letterbox_operator::{
+    AccountRow, LiveLink, Losing, Member, Notices, Person, PolicyChange, PolicyRow, PolicyVersion,
+    words,
+};
 
-use super::{Visit, chosen, id, or_refusal, see_list};
-use crate::response::{Response, Trouble, see};
+use super::{Nowhere, PageWorkspace, Visit, chosen, id, or_refusal, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Versions of the policy that are shown.
 const VERSIONS: u32 = 20;
 
-/// The members of a workspace and its policy.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let found = found(visit).await?;
-    Ok(visit.page("people", "People", found))
+#[derive(Template)]
+#[template(path = "people.html")]
+struct PeoplePage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    members: Vec<Member>,
+    notices: Notices,
+    /// Those of the person.
+    accounts: Vec<AccountRow>,
+    policy: PolicyRow,
+    history: Vec<PolicyVersion>,
+    /// What a policy that was not set would change.
+    change: Option<PolicyChange>,
+    refused: Option<String>,
 }
 
-async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
-    let Some(place) = visit.place().await? else {
-        return Ok(json!({}));
-    };
+impl PeoplePage<'_> {
+    /// Whether notices go through an account of another owner.
+    fn is_of_another_owner(&self) -> bool {
+        let is_mine = |account| self.accounts.iter().any(|one| one.account_id == account);
+        self.notices
+            .account_id
+            .is_some_and(|account| !is_mine(account))
+    }
+}
+
+/// The members of a workspace and its policy.
+pub(crate) async fn list(visit: Visit) -> Answered {
+    Ok(match visit.place().await? {
+        Some(place) => visit.page("People", &found(&visit, place).await?),
+        None => visit.page("People", &Nowhere { title: "People" }),
+    })
+}
+
+async fn found(visit: &Visit, place: PageWorkspace) -> Result<PeoplePage<'_>, Trouble> {
     let operator = &visit.operator;
     let workspace = place.workspace;
-    let policy = operator.policy(workspace).await?;
-    let history = operator.policy_history(workspace, VERSIONS).await?;
-    let history = history
-        .iter()
-        .map(|version| json!({ "version": version, "words": words::policy(&version.policy) }));
-    Ok(json!({
-        "is_owner": place.role == MemberRole::Owner,
-        "members": operator.members(workspace).await?,
-        "roles": MemberRole::ALL,
-        "me": visit.user()?,
-        "notices": operator.notices(workspace).await?,
-        "accounts": own_accounts(visit, workspace).await?,
-        "policy": policy,
-        "words": words::policy(&policy.policy),
-        "text": format!("{:#}", policy.policy),
-        "history": history.collect::<Vec<_>>(),
-        "place": place,
-    }))
+    Ok(PeoplePage {
+        visit,
+        members: operator.members(workspace).await?,
+        notices: operator.notices(workspace).await?,
+        accounts: own_accounts(visit, workspace).await?,
+        policy: operator.policy(workspace).await?,
+        history: operator.policy_history(workspace, VERSIONS).await?,
+        change: None,
+        refused: None,
+        place,
+    })
 }
 
 /// The connected accounts of the person.
-async fn own_accounts(
-    visit: &Visit<'_>,
-    workspace: WorkspaceId,
-) -> Result<Vec<AccountRow>, Trouble> {
+async fn own_accounts(visit: &Visit, workspace: WorkspaceId) -> Result<Vec<AccountRow>, Trouble> {
     let mut accounts = visit.operator.accounts(workspace).await?;
-    let user = visit.user()?;
-    accounts.retain(|one| one.user_id == user && one.disconnected_at.is_none());
+    accounts.retain(|one| one.user_id == visit.user && one.disconnected_at.is_none());
     Ok(accounts)
 }
 
 /// The room again, with what was filled in, and why it was not done.
-async fn refusal(visit: &Visit<'_>, refused: &str) -> Result<Response, Trouble> {
-    let mut found = found(visit).await?;
-    found["refused"] = refused.into();
-    Ok(visit.refusal("people", "People", found))
+async fn refusal(visit: &Visit, refused: &str) -> Answered {
+    let mut found = found(visit, visit.some_place().await?).await?;
+    found.refused = Some(refused.to_owned());
+    Ok(visit.refusal("People", &found))
 }
 
 /// Adds a member.
-pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn invite(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let email = visit.given("email")?;
     let role: MemberRole = chosen(visit.given("role")?)?;
@@ -73,13 +93,24 @@ pub(crate) async fn invite(visit: &Visit<'_>) -> Result<Response, Trouble> {
     let invited = visit.operator.invite(workspace, email, email, role).await;
     match or_refusal(invited)? {
         Ok(_) => Ok(see_list("people", workspace)),
-        Err(refused) => refusal(visit, &refused).await,
+        Err(refused) => refusal(&visit, &refused).await,
     }
+}
+
+#[derive(Template)]
+#[template(path = "member.html")]
+struct MemberPage<'v> {
+    visit: &'v Visit,
+    workspace: WorkspaceId,
+    member: &'v Member,
+    role: MemberRole,
+    how: &'v str,
+    ends: Vec<LiveLink>,
 }
 
 /// Changes a member's role, takes their rights or gives them back, or removes them. What ends with
 /// that is shown before.
-pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn change(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let user: UserId = id(visit.given("user")?)?;
     let role: MemberRole = chosen(visit.given("role")?)?;
@@ -89,14 +120,15 @@ pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
     if !keeps_links && visit.asked.form.get("sure").is_none() {
         let members = operator.members(workspace).await?;
         let member = members.iter().find(|one| one.user_id == user);
-        let found = json!({
-            "workspace": workspace,
-            "member": member.ok_or(Trouble::NotFound)?,
-            "role": role,
-            "how": how,
-            "ends": operator.live_links(Losing::Member(workspace, user)).await?,
-        });
-        return Ok(visit.page("member", "Member", found));
+        let page = MemberPage {
+            visit: &visit,
+            workspace,
+            member: member.ok_or(Trouble::NotFound)?,
+            role,
+            how,
+            ends: operator.live_links(Losing::Member(workspace, user)).await?,
+        };
+        return Ok(visit.page("Member", &page));
     }
     let done = match how {
         "set" => operator.set_member(workspace, user, role, false).await,
@@ -108,20 +140,27 @@ pub(crate) async fn change(visit: &Visit<'_>) -> Result<Response, Trouble> {
     Ok(see_list("people", workspace))
 }
 
+#[derive(Template)]
+#[template(path = "me.html")]
+struct MePage<'v> {
+    visit: &'v Visit,
+    me: &'v Person,
+}
+
 /// The person's name, as others see it.
-pub(crate) fn me(visit: &Visit<'_>) -> Response {
-    let found = json!({ "me": visit.operator.person() });
-    visit.page("me", "You", found)
+pub(crate) async fn me(visit: Visit) -> Answered {
+    let me = visit.operator.person().ok_or(Trouble::SignedOut)?;
+    Ok(visit.page("You", &MePage { visit: &visit, me }))
 }
 
 /// Says what the person is called.
-pub(crate) async fn call_me(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn call_me(visit: Visit) -> Answered {
     visit.operator.call_me(visit.given("name")?).await?;
     Ok(see("/me"))
 }
 
 /// Sets the policy, or only says what it would change.
-pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn policy(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let operator = &visit.operator;
     let text = visit.given("policy")?;
@@ -135,21 +174,21 @@ pub(crate) async fn policy(visit: &Visit<'_>) -> Result<Response, Trouble> {
             .await;
         return match or_refusal(setting)? {
             Ok(_) => Ok(see_list("people", workspace)),
-            Err(refused) => refusal(visit, &refused).await,
+            Err(refused) => refusal(&visit, &refused).await,
         };
     }
     match or_refusal(operator.preview_policy(workspace, text).await)? {
         Ok(change) => {
-            let mut found = found(visit).await?;
-            found["change"] = json!(change);
-            Ok(visit.page("people", "People", found))
+            let mut found = found(&visit, visit.some_place().await?).await?;
+            found.change = Some(change);
+            Ok(visit.page("People", &found))
         }
-        Err(refused) => refusal(visit, &refused).await,
+        Err(refused) => refusal(&visit, &refused).await,
     }
 }
 
 /// Sets who gets notifications.
-pub(crate) async fn notices(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn notices(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let operator = &visit.operator;
     let form = &visit.asked.form;

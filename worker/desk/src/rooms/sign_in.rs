@@ -3,65 +3,98 @@
 //! that was asked for by e-mail is for the browser that has asked: nobody can have somebody else
 //! begin a session that is not theirs.
 
+use askama::Template;
+use axum::response::{IntoResponse, Response};
 use letterbox_common::Token;
-use letterbox_operator::{Operator, OperatorError, Orderer};
-use minijinja::{Value, context};
+use letterbox_operator::{LivingLink, Operator, OperatorError};
 
-use super::Visit;
+use super::{Stranger, Visit};
 use crate::{
     desk::Desk,
     oidc::{Oidc, OidcError},
+    pages::page,
     request::Asked,
-    response::{Response, Trouble, WithCookie, see},
+    response::{Answered, Trouble, see},
     session::Cookie,
 };
 
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage<'p> {
+    step: Step<'p>,
+}
+
+enum Step<'p> {
+    /// How people can sign in without a link of an operator's.
+    Ways {
+        by_email: bool,
+        issuer: Option<&'p str>,
+        /// A link that is over led here.
+        is_over: bool,
+    },
+    Link {
+        token: &'p str,
+        link: LivingLink,
+        /// Who is signed in in this browser.
+        former: Option<&'p str>,
+        /// The address that was filled in before.
+        given: Option<&'p str>,
+    },
+    /// A link is on its way.
+    Asked,
+}
+
 /// The page behind a link, or one that says where links come from.
-pub(crate) async fn ask(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+pub(crate) async fn ask(Stranger(asked, _share): Stranger) -> Answered {
     match asked.query.get("token") {
-        Some(token) => behind(desk, asked, token).await,
-        None => Ok(desk.pages.outside("sign_in", "Sign in", ways(desk))),
+        Some(token) => behind(&asked, token).await,
+        None => Ok(shown(ways(&asked.desk, false))),
     }
 }
 
 /// The page behind a link: whose session it begins, and whose it ends here.
-async fn behind(desk: &Desk, asked: &Asked, token: &str) -> Result<Response, Trouble> {
+async fn behind(asked: &Asked, token: &str) -> Answered {
     let link = match Token::parse(token) {
-        Some(token) => Operator::living_link(&desk.database, &token, &asked.browser()).await?,
-        None => None,
-    };
-    let Some(link) = link else {
-        let found = context! { is_over => true, ..ways(desk) };
-        return Ok(desk.pages.outside("sign_in", "Sign in", found));
-    };
-    let former = match &asked.session {
-        Some(session) => {
-            let address = asked.address.clone();
-            let nothing = Orderer::default();
-            Operator::in_session(&desk.database, session, address, nothing).await?
+        Some(token) => {
+            Operator::living_link(&asked.desk.database, &token, &asked.browser()).await?
         }
         None => None,
     };
+    let Some(link) = link else {
+        return Ok(shown(ways(&asked.desk, true)));
+    };
+    let former = asked.operator().await?;
     let former = former.as_ref().and_then(Operator::person);
-    let former = former.map(|person| &person.email);
+    let former = former.map(|person| &*person.email);
     let given = asked.form.get("email");
-    let found = context! { token, link, former, given };
-    Ok(desk.pages.outside("sign_in", "Sign in", found))
+    Ok(shown(Step::Link {
+        token,
+        link,
+        former,
+        given,
+    }))
 }
 
-/// How people can sign in without a link of an operator's.
-fn ways(desk: &Desk) -> Value {
-    let issuer = desk.oidc.as_ref().map(Oidc::name);
-    context! { by_email => desk.signs_in_by_email, issuer }
+fn ways(desk: &Desk, is_over: bool) -> Step<'_> {
+    Step::Ways {
+        by_email: desk.signs_in_by_email,
+        issuer: desk.oidc.as_ref().map(Oidc::name),
+        is_over,
+    }
+}
+
+fn shown(step: Step<'_>) -> Response {
+    page(None, "Sign in", &SignInPage { step })
 }
 
 /// Sends the browser to the issuer.
-pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
+pub(crate) async fn ask_issuer(Stranger(asked, _share): Stranger) -> Answered {
+    let desk = &asked.desk;
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
     match oidc.begin().await {
         Ok(begun) => {
             let cookie = Cookie::SignIn.set(&begun.kept, desk.is_https());
-            Ok(see(&begun.to).with_cookie(cookie))
+            Ok((cookie, see(&begun.to)).into_response())
         }
         Err(error) => {
             tracing::warn!(%error, "nobody can sign in by the issuer");
@@ -72,7 +105,8 @@ pub(crate) async fn ask_issuer(desk: &Desk) -> Result<Response, Trouble> {
 }
 
 /// Begins a session for the person that the issuer identified.
-pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+pub(crate) async fn come_back(Stranger(asked, _share): Stranger) -> Answered {
+    let desk = &asked.desk;
     let oidc = desk.oidc.as_ref().ok_or(Trouble::NotFound)?;
     let begun = asked.kept(Cookie::SignIn);
     let query = &asked.query;
@@ -94,11 +128,12 @@ pub(crate) async fn come_back(desk: &Desk, asked: &Asked) -> Result<Response, Tr
         Trouble::Refused(words.to_owned())
     })?;
     let begun = Cookie::SignIn.set("", desk.is_https());
-    Ok(with_session(see("/"), session.expose(), desk).with_cookie(begun))
+    Ok((begun, with_session(see("/"), session.expose(), desk)).into_response())
 }
 
 /// Sends a sign-in link for this browser. The answer is the same for every address.
-pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+pub(crate) async fn send_link(Stranger(asked, _share): Stranger) -> Answered {
+    let desk = &asked.desk;
     if !desk.signs_in_by_email {
         return Err(Trouble::NotFound);
     }
@@ -109,30 +144,28 @@ pub(crate) async fn send_link(desk: &Desk, asked: &Asked) -> Result<Response, Tr
     let asked_with = asked_with.map_err(OperatorError::from)?;
     Operator::ask_sign_in_link(&desk.database, &email, &asked.address, &asked_with).await?;
     let cookie = Cookie::Link.set(asked_with.expose(), desk.is_https());
-    let found = context! { is_asked => true };
-    let page = desk.pages.outside("sign_in", "Sign in", found);
-    Ok(page.with_cookie(cookie))
+    Ok((cookie, shown(Step::Asked)).into_response())
 }
 
 /// Begins a session, in place of the one that the browser may have had.
-pub(crate) async fn sign_in(desk: &Desk, asked: &Asked) -> Result<Response, Trouble> {
+pub(crate) async fn sign_in(Stranger(asked, _share): Stranger) -> Answered {
     let given = asked.form.get("token").unwrap_or_default();
     let session = match Token::parse(given) {
-        Some(link) => Operator::begin_session(&desk.database, &link, asked.browser()).await?,
+        Some(link) => Operator::begin_session(&asked.desk.database, &link, asked.browser()).await?,
         None => None,
     };
     match session {
-        Some(session) => Ok(with_session(see("/"), session.expose(), desk)),
-        None => behind(desk, asked, given).await,
+        Some(session) => Ok(with_session(see("/"), session.expose(), &asked.desk)),
+        None => behind(&asked, given).await,
     }
 }
 
 /// Ends the session everywhere.
-pub(crate) async fn sign_out(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn sign_out(visit: Visit) -> Answered {
     visit.operator.end_session().await?;
-    Ok(with_session(see("/sign-in"), "", visit.desk))
+    Ok(with_session(see("/sign-in"), "", &visit.asked.desk))
 }
 
 fn with_session(response: Response, token: &str, desk: &Desk) -> Response {
-    response.with_cookie(Cookie::Session.set(token, desk.is_https()))
+    (Cookie::Session.set(token, desk.is_https()), response).into_response()
 }

@@ -1,92 +1,79 @@
 //! What waits for the answer of a person: by workflow, oldest first; and one question with all that
 //! is needed to answer it.
 
+use askama::Template;
 use letterbox_common::{ids::ApprovalId, states::ApprovalState};
-use letterbox_operator::{ApprovalDetail, WaitingApproval, words};
-use serde::Serialize;
-use serde_json::{Value, json};
+use letterbox_operator::{AccountRow, ApprovalDetail, Submission, WaitingApproval, words};
 
-use super::{Visit, id};
-use crate::response::{Response, Trouble, see};
+use super::{To, Visit, id};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Questions that are shown of each workflow.
 const EACH: u32 = 20;
 /// A longer request is shown on a page of its own, and not answered among others.
 const MAX_SHOWN: usize = 1_500;
 
-/// A workflow with its questions.
-#[derive(Serialize)]
-struct QuestionGroup<'a> {
-    workflow_name: &'a str,
-    workspace_name: &'a str,
-    waiting: i64,
-    is_counted: bool,
-    questions: Vec<Value>,
+#[derive(Template)]
+#[template(path = "waiting.html")]
+struct WaitingPage<'v> {
+    visit: &'v Visit,
+    /// By workflow.
+    questions: Vec<WaitingApproval>,
+    accounts: Vec<AccountRow>,
+}
+
+impl WaitingPage<'_> {
+    fn groups(&self) -> impl Iterator<Item = &[WaitingApproval]> {
+        let same =
+            |one: &WaitingApproval, other: &WaitingApproval| one.workflow_id == other.workflow_id;
+        self.questions.chunk_by(same)
+    }
+
+    /// Whether a request is answered among others.
+    fn is_short(&self, members: &[(String, String)]) -> bool {
+        let lengths = members.iter().map(|(name, text)| name.len() + text.len());
+        lengths.sum::<usize>() <= MAX_SHOWN
+    }
 }
 
 /// Everything that waits in the workspaces of the person: accounts to connect, and questions.
-pub(crate) async fn waiting(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let all = visit.operator.waiting_approvals(None, EACH).await?;
-    let groups = all.chunk_by(|one, other| one.workflow_id == other.workflow_id);
-    let groups: Vec<_> = groups.filter_map(group).collect();
-    let user = visit.user()?;
+pub(crate) async fn waiting(visit: Visit) -> Answered {
     let mut accounts = visit.operator.waiting_accounts().await?;
-    accounts.retain(|account| account.user_id == user);
-    let found = json!({ "groups": groups, "accounts": accounts });
-    Ok(visit.page("waiting", "Waiting", found))
+    accounts.retain(|account| account.user_id == visit.user);
+    let page = WaitingPage {
+        visit: &visit,
+        questions: visit.operator.waiting_approvals(None, EACH).await?,
+        accounts,
+    };
+    Ok(visit.page("Waiting", &page))
 }
 
-fn group(questions: &[WaitingApproval]) -> Option<QuestionGroup<'_>> {
-    let first = questions.first()?;
-    let shown = questions.iter().map(|question| {
-        let row = &question.row;
-        let members = words::members_of_request(row.request.as_ref());
-        let length: usize = members
-            .iter()
-            .map(|(name, text)| name.len() + text.len())
-            .sum();
-        json!({
-            "approval_id": row.approval_id,
-            "action_id": row.action_id,
-            "created_at": row.created_at,
-            "expires_at": row.expires_at,
-            "request": words::request(row.request.as_ref()),
-            "members": (length <= MAX_SHOWN).then_some(members),
-        })
-    });
-    Some(QuestionGroup {
-        workflow_name: &first.workflow_name,
-        workspace_name: &first.workspace_name,
-        waiting: first.waiting,
-        is_counted: first.is_counted,
-        questions: shown.collect(),
-    })
+#[derive(Template)]
+#[template(path = "question.html")]
+struct QuestionPage<'v> {
+    visit: &'v Visit,
+    question: ApprovalDetail,
+}
+
+impl QuestionPage<'_> {
+    fn may_answer(&self) -> bool {
+        let mut answerers = self.question.may_answer.iter();
+        self.question.is_open && answerers.any(|member| member.user_id == self.visit.user)
+    }
 }
 
 /// One question.
-pub(crate) async fn question(visit: &Visit<'_>, approval: &str) -> Result<Response, Trouble> {
-    let question = visit.operator.approval(id(approval)?).await?;
-    let may_answer = may_answer(visit, &question)?;
-    let row = &question.row;
-    let found = json!({
-        "question": &question,
-        "may_answer": may_answer,
-        "request": words::request(row.request.as_ref()),
-        "members": words::members_of_request(row.request.as_ref()),
-        "submitted": question.input.as_ref().and_then(|input| input.members()),
-        "because": words::taint(&row.untrusted, &row.steered_by),
-    });
-    Ok(visit.page("question", "Question", found))
-}
-
-fn may_answer(visit: &Visit<'_>, question: &ApprovalDetail) -> Result<bool, Trouble> {
-    let user = visit.user()?;
-    let mut answerers = question.may_answer.iter();
-    Ok(question.is_open && answerers.any(|member| member.user_id == user))
+pub(crate) async fn question(To(visit, approval): To<ApprovalId>) -> Answered {
+    let question = visit.operator.approval(approval).await?;
+    let visit = &visit;
+    Ok(visit.page("Question", &QuestionPage { visit, question }))
 }
 
 /// Answers one question or several, in the person's name.
-pub(crate) async fn answer(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn answer(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let answer = match form.get("answer") {
         Some("approve") => ApprovalState::Approved,
@@ -94,13 +81,12 @@ pub(crate) async fn answer(visit: &Visit<'_>) -> Result<Response, Trouble> {
         _ => return Err(Trouble::Unreadable),
     };
     let questions: Result<Vec<ApprovalId>, _> = form.all("question").map(id).collect();
-    let user = visit.user()?;
     let mut answered = 0;
     let mut refused = Vec::new();
     for question in questions? {
         let given = match answer {
-            ApprovalState::Approved => visit.operator.approve(question, user).await,
-            _ => visit.operator.deny(question, user).await,
+            ApprovalState::Approved => visit.operator.approve(question, visit.user).await,
+            _ => visit.operator.deny(question, visit.user).await,
         };
         match given.map_err(Trouble::from) {
             Ok(_) => answered += 1,

@@ -3,48 +3,61 @@
 
 use std::time::Duration;
 
+use askama::Template;
+use axum::response::Response;
 use letterbox_common::{
-    ids::WorkspaceId,
+    ids::{WebhookId, WorkspaceId},
     sealing::{SealedColumn, Secret},
     webhook::{Scheme, WebhookAddress},
 };
-use letterbox_operator::{NewWebhook, SameBy, SignalFilter, WebhookSettings, rules_in};
-use serde_json::{Value, json};
+use letterbox_operator::{
+    NewWebhook, RefusalRow, SameBy, SignalFilter, SignalRow, WebhookRow, WebhookSettings, rules_in,
+};
 
-use super::{Visit, chosen, id, or_refusal, see_list};
-use crate::response::{Response, Trouble, see};
+use super::{Nowhere, PageWorkspace, To, Visit, chosen, id, or_refusal, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
 
 /// Refusals and signals that are shown.
 const EACH: u32 = 30;
 /// How long a webhook goes on beside its successor.
 const OVERLAP: Duration = Duration::from_secs(24 * 3_600);
 
-/// The webhooks of a workspace.
-pub(crate) async fn list(visit: &Visit<'_>) -> Result<Response, Trouble> {
-    let found = found(visit).await?;
-    Ok(visit.page("webhooks", "Webhooks", found))
+#[derive(Template)]
+#[template(path = "webhooks.html")]
+struct WebhooksPage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    webhooks: Vec<WebhookRow>,
+    refused: Option<String>,
 }
 
-async fn found(visit: &Visit<'_>) -> Result<Value, Trouble> {
-    let Some(place) = visit.place().await? else {
-        return Ok(json!({}));
-    };
-    let is_editor = place.is_editor();
+/// The webhooks of a workspace.
+pub(crate) async fn list(visit: Visit) -> Answered {
+    Ok(match visit.place().await? {
+        Some(place) => visit.page("Webhooks", &found(&visit, place).await?),
+        None => visit.page("Webhooks", &Nowhere { title: "Webhooks" }),
+    })
+}
+
+async fn found(visit: &Visit, place: PageWorkspace) -> Result<WebhooksPage<'_>, Trouble> {
     let mut webhooks = Vec::new();
-    if is_editor {
+    if place.rights.is_editor() {
         webhooks = visit.operator.webhooks(place.workspace).await?;
         webhooks.retain(|one| one.deleted_at.is_none());
     }
-    Ok(json!({
-        "place": place,
-        "is_editor": is_editor,
-        "webhooks": webhooks,
-        "schemes": Scheme::ALL,
-    }))
+    Ok(WebhooksPage {
+        visit,
+        place,
+        webhooks,
+        refused: None,
+    })
 }
 
 /// Creates a webhook. Its address and its secret are shown once.
-pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
+pub(crate) async fn create(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let name = visit.given("name")?;
@@ -62,26 +75,26 @@ pub(crate) async fn create(visit: &Visit<'_>) -> Result<Response, Trouble> {
             same_by: form.get("same_by").map(|_| SameBy::Id),
             secret: None,
         };
-        let created = operator.create_webhook(&keys, workspace, &settings, secret(visit));
+        let created = operator.create_webhook(&keys, workspace, &settings, secret(&visit));
         created.await
     };
     match or_refusal(creating.await)? {
-        Ok(new) => Ok(made(visit, &new)),
+        Ok(new) => Ok(made(&visit, &new)),
         Err(refused) => {
-            let mut found = found(visit).await?;
-            found["refused"] = refused.into();
-            Ok(visit.refusal("webhooks", "Webhooks", found))
+            let mut found = found(&visit, visit.some_place().await?).await?;
+            found.refused = Some(refused);
+            Ok(visit.refusal("Webhooks", &found))
         }
     }
 }
 
 /// The secret that the sender has given, if it has one.
-fn secret(visit: &Visit<'_>) -> Option<Secret> {
+fn secret(visit: &Visit) -> Option<Secret> {
     let secret = visit.asked.form.get("secret")?.trim();
     Some(Secret::new(secret.as_bytes().to_vec()))
 }
 
-fn made(visit: &Visit<'_>, new: &NewWebhook) -> Response {
+fn made(visit: &Visit, new: &NewWebhook) -> Response {
     let id = new.address.webhook;
     let made = String::from_utf8_lossy(new.secret.expose());
     // One that was given is known, and may be longer than a browser keeps.
@@ -89,9 +102,18 @@ fn made(visit: &Visit<'_>, new: &NewWebhook) -> Response {
     visit.show_once(&format!("/webhooks/{id}/new"), &id, made)
 }
 
+#[derive(Template)]
+#[template(path = "webhook_new.html")]
+struct NewWebhookPage<'v> {
+    webhook: WebhookRow,
+    url: String,
+    /// Empty if the person has given it.
+    secret: &'v str,
+}
+
 /// The webhook that was made just now; without its secret, if it was shown already.
-pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
-    let row = visit.operator.webhook(id(webhook)?).await?;
+pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
+    let row = visit.operator.webhook(webhook).await?;
     let Some(secret) = visit.asked.made(&row.webhook_id) else {
         return Ok(see(&format!("/webhooks/{}", row.webhook_id)));
     };
@@ -99,44 +121,52 @@ pub(crate) async fn new(visit: &Visit<'_>, webhook: &str) -> Result<Response, Tr
         workspace: row.workspace_id,
         webhook: row.webhook_id,
     };
-    let found = json!({
-        "webhook": row.webhook_id,
-        "url": visit.desk.addresses.webhook_url(address),
-        "secret": secret,
-        "is_own_scheme": row.settings.scheme() == Scheme::Letterbox,
-    });
-    Ok(visit.once("webhook_new", "Webhook", found))
+    let page = NewWebhookPage {
+        webhook: row,
+        url: visit.asked.desk.addresses.webhook_url(address),
+        secret,
+    };
+    Ok(visit.once("Webhook", &page))
+}
+
+#[derive(Template)]
+#[template(path = "webhook.html")]
+struct WebhookPage<'v> {
+    visit: &'v Visit,
+    webhook: WebhookRow,
+    refusals: Vec<RefusalRow>,
+    signals: Vec<SignalRow>,
 }
 
 /// One webhook: what it refused, and the signals that came of what it took.
-pub(crate) async fn show(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+pub(crate) async fn show(To(visit, webhook): To<WebhookId>) -> Answered {
     let operator = &visit.operator;
-    let webhook = id(webhook)?;
     let row = operator.webhook(webhook).await?;
     let filter = SignalFilter {
         webhook: Some(webhook),
         ..SignalFilter::default()
     };
     let signals = operator.signals(row.workspace_id, &filter, None, EACH);
-    let found = json!({
-        "webhook": row,
-        "refusals": operator.refusals(webhook, EACH).await?,
-        "signals": signals.await?,
-    });
-    Ok(visit.page("webhook", "Webhook", found))
+    let page = WebhookPage {
+        visit: &visit,
+        webhook: row,
+        refusals: operator.refusals(webhook, EACH).await?,
+        signals: signals.await?,
+    };
+    Ok(visit.page("Webhook", &page))
 }
 
 /// Makes the successor of a webhook. Its address and its secret are shown once.
-pub(crate) async fn replace(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+pub(crate) async fn replace(To(visit, webhook): To<WebhookId>) -> Answered {
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
-    let replacing = operator.replace_webhook(&keys, id(webhook)?, secret(visit), OVERLAP);
-    Ok(made(visit, &replacing.await?))
+    let replacing = operator.replace_webhook(&keys, webhook, secret(&visit), OVERLAP);
+    Ok(made(&visit, &replacing.await?))
 }
 
 /// Deletes a webhook.
-pub(crate) async fn delete(visit: &Visit<'_>, webhook: &str) -> Result<Response, Trouble> {
+pub(crate) async fn delete(To(visit, webhook): To<WebhookId>) -> Answered {
     visit.need_sure()?;
-    let gone = visit.operator.delete_webhook(id(webhook)?).await?;
+    let gone = visit.operator.delete_webhook(webhook).await?;
     Ok(see_list("webhooks", gone.workspace_id))
 }
