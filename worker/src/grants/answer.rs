@@ -72,7 +72,7 @@ impl AskError {
 /// The answer as RFC 6749 wants it, if it has a token. What it says otherwise is told without the
 /// `secrets` that it may quote.
 pub(super) fn read(
-    answer: egress::HttpResponse,
+    answer: &egress::HttpResponse,
     secrets: &[String],
 ) -> Result<HttpResponse, AskError> {
     let status = answer.status;
@@ -163,6 +163,10 @@ fn refusal(status: u16, members: &Map<String, Value>, secrets: &[String]) -> Ask
 mod tests {
     use super::*;
 
+    fn parse(body: Vec<u8>) -> Value {
+        serde_json::from_str(&String::from_utf8(body).unwrap()).unwrap()
+    }
+
     fn answer(status: u16, body: &str) -> Result<Value, AskError> {
         let answer = egress::HttpResponse {
             status,
@@ -171,8 +175,8 @@ mod tests {
             body: body.as_bytes().to_vec(),
             is_complete: true,
         };
-        let read = read(answer, &["s3cret".to_owned()]);
-        read.map(|answer| serde_json::from_slice(answer.body()).unwrap())
+        let read = read(&answer, &["s3cret".to_owned()]);
+        read.map(|answer| parse(answer.into_body()))
     }
 
     #[test]

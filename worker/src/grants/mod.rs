@@ -299,7 +299,7 @@ async fn send(
     request: HttpRequest,
     secrets: Vec<String>,
 ) -> Result<oauth2::HttpResponse, AskError> {
-    answer::read(egress.send_as_is(request).await?, &secrets)
+    answer::read(&egress.send_as_is(request).await?, &secrets)
 }
 
 fn text(secret: &Secret) -> Option<&str> {
