@@ -15,10 +15,19 @@ async fn people_sign_in_and_out() {
     let desk = Desk::start(&world).await;
     world.order("user create --email ada@example.com --name Ada");
     let outside = Visitor::new(&desk.url);
-    for path in ["/", "/runs", "/questions/1", "/nothing"] {
+    // The last two take only what is posted, which is told to nobody.
+    for path in [
+        "/",
+        "/runs",
+        "/questions/1",
+        "/nothing",
+        "/accounts/oauth",
+        "/forms/x/delete",
+    ] {
         let sent = outside.get(path).await;
         assert_eq!(sent.status(), StatusCode::SEE_OTHER, "{path}");
         assert_eq!(sent.headers()["location"], "/sign-in");
+        assert!(!sent.headers().contains_key("allow"), "{path}");
     }
     let link = desk.link(&world, "ada@example.com").await;
     let path = link.strip_prefix(&desk.url).unwrap();

@@ -198,6 +198,14 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
         "{again}"
     );
     assert!(!again.contains("second-credential"), "{again}");
+    let elsewhere = [&account("a-token")[..], &[("header", "X-Api-Key")]].concat();
+    let elsewhere = ada
+        .order("/accounts", &elsewhere)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert!(elsewhere.contains("goes into Authorization"), "{elsewhere}");
 
     let definition = definition_with(json!([post("send")]));
     let form = world
@@ -244,6 +252,17 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     assert_eq!(world.order("keys rotate")["resealed"], 2);
     assert_eq!((sealed_as("2").await, sealed_as("1").await), (0, 2));
     assert_sent_with("third-credential-of-ada").await;
+    let rotation = [("kind", "basic"), ("credential", "ada:a word")];
+    place(
+        &ada.order(&format!("/accounts/{id}/rotate"), &rotation)
+            .await,
+    );
+    form.assert_accepts("basic").await;
+    let sent = peer.await_received(4).await;
+    assert_eq!(
+        sent[3].header("authorization"),
+        Some("Basic YWRhOmEgd29yZA==")
+    );
     assert_eq!(hook.send(r#"{"a": 2}"#).await.status, 202);
 
     let gone = [("sure", "yes")];

@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_tests::{
-    CHAT, Peer, Received, Reply, Scene, World, asking, call, call_with, command_file,
-    definition_with, post,
+    CHAT, Peer, Received, Reply, Scene, World, call, call_with, command_file, definition_with, post,
 };
 use letterbox_workflow::actions::Branch;
 use serde_json::{Value, json};
@@ -175,6 +174,12 @@ fn strict(request: &Received) -> Option<Reply> {
     Some(reply(400, &error.to_string()))
 }
 
+/// A question to a model.
+fn question(model: &str) -> Value {
+    json!({"id": format!("ask-{model}"), "type": "ai.condition", "account": "crm",
+        "model": model, "question": "Is it a complaint?", "input": "{{ form.message }}"})
+}
+
 #[tokio::test]
 async fn models_answer_yes_and_no_in_their_ways() {
     let peer = Peer::start(|request, _| {
@@ -195,17 +200,13 @@ async fn models_answer_yes_and_no_in_their_ways() {
         reply(200, &json!({"choices": [{"message": message}]}).to_string())
     })
     .await;
-    let asking = |model: &str| {
-        json!({"id": format!("ask-{model}"), "type": "ai.condition", "account": "crm",
-            "model": model, "question": "Is it a complaint?", "input": "{{ form.message }}"})
-    };
-    let scene = Scene::new(&peer, json!([asking("new")])).await;
+    let scene = Scene::new(&peer, json!([question("new")])).await;
     let mut form = scene.form.clone();
     for (number, model) in ["new", "bold", "why", "think", "parts"]
         .into_iter()
         .enumerate()
     {
-        let actions = json!([asking(model)]);
+        let actions = json!([question(model)]);
         form = scene.world.redeployed(&scene.gateway, &form, actions).await;
         form.assert_accepts(model).await;
         scene
@@ -215,7 +216,7 @@ async fn models_answer_yes_and_no_in_their_ways() {
         let story = scene.world.run_of(&form).await;
         assert_eq!(story.actions[0].branch, Some(Branch::Then), "{model}");
     }
-    let actions = json!([asking("refusing"), post("never")]);
+    let actions = json!([question("refusing"), post("never")]);
     let form = scene
         .world
         .redeployed(&scene.gateway, &scene.form, actions)
@@ -240,13 +241,13 @@ async fn a_model_may_think_for_long() {
         _ => Reply::Status(200),
     })
     .await;
-    let scene = Scene::new(&peer, asking()).await;
+    let scene = Scene::new(&peer, json!([question("m")])).await;
     scene.form.assert_accepts("k").await;
     peer.await_received(1).await;
     tokio::time::sleep(Duration::from_secs(22)).await;
     gate.add_permits(1);
     scene.world.await_state("succeeded", 1).await;
-    assert_eq!(peer.targets(), [CHAT, "/steered"]);
+    assert_eq!(peer.targets(), [CHAT]);
 }
 
 /// Whoever stops waits no longer for it than for another request, and hands the run on at once.
@@ -258,7 +259,7 @@ async fn a_long_question_does_not_hold_up_a_stop() {
         _ => Reply::chat("yes"),
     })
     .await;
-    let mut scene = Scene::new(&peer, asking()).await;
+    let mut scene = Scene::new(&peer, json!([question("m")])).await;
     scene.form.assert_accepts("k").await;
     peer.await_received(1).await;
     scene.worker.terminate();

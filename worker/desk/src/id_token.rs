@@ -7,7 +7,7 @@ use letterbox_operator::Vouched;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 use subtle::ConstantTimeEq;
 
@@ -43,6 +43,8 @@ struct Key {
     purpose: Option<Purpose>,
     /// The one algorithm that it is for.
     alg: Option<Algorithm>,
+    /// What it may be used for.
+    key_ops: Option<Vec<String>>,
     #[serde(flatten)]
     public: PublicKey,
 }
@@ -85,7 +87,13 @@ impl Key {
         header.alg == algorithm
             && matches!(self.purpose, None | Some(Purpose::Signature))
             && self.alg.is_none_or(|alg| alg == algorithm)
+            && self.may_verify()
             && (header.kid.is_none() || header.kid == self.kid)
+    }
+
+    fn may_verify(&self) -> bool {
+        let uses = self.key_ops.as_ref();
+        uses.is_none_or(|uses| uses.iter().any(|one| one == "verify"))
     }
 
     /// Whether this was signed with it.
@@ -97,8 +105,12 @@ impl Key {
             }
             .verify(&RSA_PKCS1_2048_8192_SHA256, message, signature),
             PublicKey::EllipticCurve { x, y, .. } => {
+                let (x, y) = (decoded(x)?, decoded(y)?);
+                if [x.len(), y.len()] != [32; 2] {
+                    return None;
+                }
                 // An uncompressed point.
-                let point = [&[4], &*decoded(x)?, &*decoded(y)?].concat();
+                let point = [&[4], &*x, &*y].concat();
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature)
             }
         };
@@ -112,8 +124,15 @@ struct Header {
     alg: Algorithm,
     kid: Option<String>,
     typ: Option<String>,
+    #[serde(default, deserialize_with = "present")]
     cty: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
     crit: Option<Value>,
+}
+
+/// A member that is there, also if it is null.
+fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(value).map(Some)
 }
 
 impl Header {
@@ -215,6 +234,7 @@ impl Expected<'_> {
                 "not valid yet",
             ),
             (!bool::from(is_nonce), "another nonce"),
+            (!is_subject(&claims.sub), "a subject that can't be kept"),
         ];
         if let Some((_, why)) = wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
             return Err(why);
@@ -222,9 +242,16 @@ impl Expected<'_> {
         Ok(Vouched {
             issuer: claims.iss,
             subject: claims.sub,
-            email: claims.email.filter(|_| claims.email_verified == Some(true)),
+            email: claims
+                .email
+                .filter(|email| claims.email_verified == Some(true) && !email.contains('\0')),
         })
     }
+}
+
+/// As OpenID Connect bounds it.
+fn is_subject(text: &str) -> bool {
+    (1..=255).contains(&text.chars().count()) && !text.contains('\0')
 }
 
 fn decoded(part: &str) -> Option<Vec<u8>> {
@@ -234,7 +261,11 @@ fn decoded(part: &str) -> Option<Vec<u8>> {
 /// A part of a token, which is JSON without two members of one name among those that count.
 fn read<T: DeserializeOwned>(part: &str) -> Option<T> {
     let json = String::from_utf8(decoded(part)?).ok()?;
-    serde_json::from_str(&json).ok()
+    // A list would be read as members without names.
+    let is_object = json.trim_start().starts_with('{');
+    is_object
+        .then(|| serde_json::from_str(&json).ok())
+        .flatten()
 }
 
 #[cfg(test)]

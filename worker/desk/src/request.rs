@@ -6,12 +6,16 @@ use axum::{
     extract::{DefaultBodyLimit, FromRequest, Multipart, RawForm, Request},
     http::{Method, header},
 };
-use axum_extra::extract::CookieJar;
 use letterbox_common::{Token, process::client_address::ClientAddress};
 use letterbox_operator::{Browser, MAX_REASON, Operator, Orderer};
 use url::form_urlencoded;
 
-use crate::{desk::Desk, places::ConnectionPlace, response::Trouble, session::Cookie};
+use crate::{
+    desk::Desk,
+    places::ConnectionPlace,
+    response::Trouble,
+    session::{Cookie, SentCookies},
+};
 
 /// Maximum bytes of a form without a session, and how long it may take to arrive.
 const MAX_SHORT: usize = 4 * 1024;
@@ -144,7 +148,7 @@ pub(crate) struct Asked {
     /// The token of the session, if the cookie has one.
     pub(crate) session: Option<Token>,
     /// The browser's cookies.
-    cookies: CookieJar,
+    cookies: SentCookies,
     /// The client's address.
     pub(crate) address: String,
     /// The client, as its requests are counted.
@@ -172,7 +176,7 @@ impl Asked {
             return Err(Trouble::Forged);
         }
         let query = Values::parse(request.uri().query().unwrap_or_default().as_bytes());
-        let cookies = CookieJar::from_headers(headers);
+        let cookies = SentCookies::of(headers);
         let session = Cookie::Session.value_in(&cookies, desk.is_https());
         let address = desk.proxies.address(*peer, headers);
         Ok(Self {

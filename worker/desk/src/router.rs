@@ -1,17 +1,17 @@
 //! Routes. A room takes a [`Visit`], which there is only in a session: without one, only the pages
 //! for signing in are served.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
-    Extension, Router,
-    extract::Request,
-    http::{HeaderValue, header},
-    middleware::{Next, from_fn},
+    Router,
+    http::{HeaderValue, Request, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use hyper::body::Incoming;
 use letterbox_operator::Move;
+use tower::ServiceExt;
 
 use crate::{
     desk::Desk,
@@ -79,7 +79,6 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/people/notices", post(people::notices))
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
-        .layer(from_fn(answer))
         .with_state(desk)
 }
 
@@ -92,18 +91,20 @@ async fn nothing(_: Visit) -> Trouble {
 }
 
 /// Answers a request, in any case within its time.
-async fn answer(
-    Extension(connection): Extension<Connection>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn answer(
+    router: Router,
+    connection: Connection,
+    mut request: Request<Incoming>,
+) -> Result<Response, Infallible> {
     connection.place.begin();
-    let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
-    let mut response = answered.unwrap_or_else(|_| Trouble::Unavailable.into_response());
+    request.extensions_mut().insert(connection);
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, router.oneshot(request)).await;
+    let mut response = answered.unwrap_or_else(|_| Ok(Trouble::Unavailable.into_response()))?;
+    // Around the router, which says of a known path what else it takes.
     let headers = response.headers_mut();
     headers.remove(header::ALLOW);
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    response
+    Ok(response)
 }

@@ -13,13 +13,12 @@ use letterbox_common::process::{
 use letterbox_database::observe;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::ServiceExt;
 
 use crate::{
     desk::{Desk, MAX_CONNECTIONS, SHARE},
     places::Places,
     request::Connection,
-    router::router,
+    router::{answer, router},
 };
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,9 +89,8 @@ async fn accept(
 
 async fn serve(stream: TcpStream, connection: Connection, router: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(connection.clone());
-        router.clone().oneshot(request)
+    let service = service_fn(move |request: Request<Incoming>| {
+        answer(router.clone(), connection.clone(), request)
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,6 +1,7 @@
 //! The session of a browser: cookies that scripts can't read and other sites can't have posted, and
 //! a token in every form of its pages.
 
+use axum::http::{HeaderMap, header::COOKIE};
 use axum_extra::extract::cookie::{self, CookieJar, SameSite};
 use hmac::{Hmac, KeyInit, Mac};
 use letterbox_common::Token;
@@ -41,8 +42,10 @@ impl Cookie {
     }
 
     /// Its value among the cookies of a request.
-    pub(crate) fn value_in(self, sent: &CookieJar, is_https: bool) -> Option<&str> {
-        sent.get(&self.name(is_https)).map(cookie::Cookie::value)
+    pub(crate) fn value_in(self, sent: &SentCookies, is_https: bool) -> Option<&str> {
+        let name = self.name(is_https);
+        let mut named = sent.0.iter().filter(|(given, _)| *given == name);
+        named.next().map(|(_, value)| value.as_str())
     }
 
     /// Sets the cookie in a response: a session's until the browser is closed, others for ten
@@ -60,6 +63,26 @@ impl Cookie {
             _ => cookie.set_max_age(Duration::minutes(10)),
         }
         CookieJar::new().add(cookie)
+    }
+}
+
+/// The cookies of a request, each with its name as it was sent: a browser keeps others from setting
+/// `__Host-…`, but not `%5F%5FHost-…`.
+#[derive(Debug)]
+pub(crate) struct SentCookies(Vec<(String, String)>);
+
+impl SentCookies {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let lines = headers.get_all(COOKIE).into_iter();
+        let sent = lines
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.split(';'));
+        let read = sent.filter_map(|one| {
+            let (name, _) = one.split_once('=')?;
+            let cookie = cookie::Cookie::parse_encoded(one.to_owned()).ok()?;
+            Some((name.trim().to_owned(), cookie.value().to_owned()))
+        });
+        Self(read.collect())
     }
 }
 
@@ -82,12 +105,30 @@ pub(crate) fn is_form_token(session: &Token, given: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use axum::{
-        http::header::{COOKIE, SET_COOKIE},
-        response::IntoResponse,
-    };
+    use axum::{http::header::SET_COOKIE, response::IntoResponse};
 
     use super::*;
+
+    /// Another host can set a cookie whose name is only read like that of this one.
+    #[test]
+    fn a_name_counts_as_it_was_sent() {
+        let value = |sent: &'static str| {
+            let sent = [(COOKIE, sent.parse().unwrap())];
+            let sent = SentCookies::of(&sent.into_iter().collect());
+            Cookie::Session.value_in(&sent, true).map(str::to_owned)
+        };
+        for (sent, expected) in [
+            ("%5F%5FHost-letterbox=x", None),
+            ("__Host-letterbo%78=x", None),
+            ("__Host-letterbox=a; %5F%5FHost-letterbox=b", Some("a")),
+            ("%5F%5FHost-letterbox=b;__Host-letterbox=a", Some("a")),
+            ("__Host-letterbox=a; __Host-letterbox=b", Some("a")),
+            ("__Host-letterbox=a%2B%2F%3D%25", Some("a+/=%")),
+            ("__Host-letterbox", None),
+        ] {
+            assert_eq!(value(sent).as_deref(), expected, "{sent}");
+        }
+    }
 
     #[test]
     fn a_cookie_comes_back_as_the_session() {
@@ -102,7 +143,7 @@ mod tests {
             assert_eq!(set.contains("Secure"), is_https);
             let sent = format!("other=1; {}", set.split(';').next().unwrap());
             let sent = [(COOKIE, sent.parse().unwrap())];
-            let sent = CookieJar::from_headers(&sent.into_iter().collect());
+            let sent = SentCookies::of(&sent.into_iter().collect());
             let value = Cookie::Session.value_in(&sent, is_https);
             assert_eq!(value, Some(token.expose()));
             let other = Cookie::Session.value_in(&sent, !is_https);

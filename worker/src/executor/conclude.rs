@@ -55,15 +55,7 @@ impl Sending<'_> {
                 end,
             } => {
                 let before = self.record.unanswered;
-                let reason = match status {
-                    // What it conflicts with may be what that attempt has done.
-                    Some(CONFLICT) if before > 0 => {
-                        format!(
-                            "{reason}; an earlier attempt, which got no answer, may have done it"
-                        )
-                    }
-                    _ => reason,
-                };
+                let reason = explain(reason, status, before);
                 let left = end.left_unanswered(before + 1);
                 self.fail(reason, Some(answer(end, status, body)), left)
             }
@@ -150,5 +142,16 @@ impl Sending<'_> {
 
     pub(super) fn leave(&self, change: Change, then: Then) -> Outcome {
         Outcome::Leave(Some((self.run.key(self.next), change)), then)
+    }
+}
+
+/// Why an action has failed, after so many attempts without an answer: what a request conflicts
+/// with may be what one of them has done.
+fn explain(reason: String, status: Option<u16>, unanswered: i32) -> String {
+    match status {
+        Some(CONFLICT) if unanswered > 0 => {
+            format!("{reason}; an earlier attempt, which got no answer, may have done it")
+        }
+        _ => reason,
     }
 }

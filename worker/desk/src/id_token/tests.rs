@@ -161,6 +161,8 @@ fn no_header_chooses_what_is_checked() {
     }
     for more in [
         json!({ "alg": "RS256", "kid": "rsa", "crit": ["exp"] }),
+        json!({ "alg": "RS256", "kid": "rsa", "crit": null }),
+        json!(["RS256", "rsa", null, null, null]),
         json!({ "alg": "RS256", "kid": "rsa", "cty": "JWT" }),
         json!({ "alg": "RS256", "kid": "rsa", "typ": "at+jwt" }),
     ] {
@@ -197,6 +199,13 @@ fn one_key_is_meant_and_is_for_that() {
         key[name] = value.into();
         key
     };
+    // The same point, divided elsewhere.
+    let part = |name: &str| signer.public("a")[name].as_str().unwrap().to_owned();
+    let [x, y] = ["x", "y"].map(|name| decoded(&part(name)).unwrap());
+    let mut uneven = with("x", &encoded(&x[..31]));
+    uneven["y"] = encoded([&x[31..], &y].concat()).into();
+    let mut encrypting = signer.public("a");
+    encrypting["key_ops"] = json!(["encrypt"]);
     let token = signer.token(&json!({ "alg": "ES256", "kid": "a" }), &claims());
     let nameless = signer.token(&json!({ "alg": "ES256" }), &claims());
     for (why, known, token) in [
@@ -216,6 +225,8 @@ fn one_key_is_meant_and_is_for_that() {
         ("another curve", vec![with("crv", "P-384")], &token),
         ("another type", vec![with("kty", "RSA")], &token),
         ("no point", vec![with("x", "AAAA")], &token),
+        ("an uneven point", vec![uneven], &token),
+        ("other operations", vec![encrypting], &token),
     ] {
         assert!(EXPECTED.vouched(token, &keys(&known)).is_err(), "{why}");
     }
@@ -265,6 +276,10 @@ fn claims_are_for_this_desk_this_sign_in_and_this_moment() {
         ("nbf", json!(now + 290.0), true),
         ("nbf", json!(now + 310.0), false),
         ("sub", nothing, false),
+        ("sub", json!(""), false),
+        ("sub", json!("x".repeat(256)), false),
+        ("sub", json!("a\0"), false),
+        ("sub", json!("x".repeat(255)), true),
     ] {
         let mut claims = claims();
         claims[name] = value.clone();
@@ -276,9 +291,13 @@ fn claims_are_for_this_desk_this_sign_in_and_this_moment() {
         EXPECTED.vouched_by(&encoded(twice)).is_err(),
         "a claim twice"
     );
-    for unverified in [json!(false), Value::Null] {
+    for (name, value) in [
+        ("email_verified", json!(false)),
+        ("email_verified", Value::Null),
+        ("email", json!("a\0@example.com")),
+    ] {
         let mut claims = claims();
-        claims["email_verified"] = unverified;
+        claims[name] = value;
         let vouched = EXPECTED.vouched_by(&encoded(claims.to_string())).unwrap();
         assert_eq!(vouched.email, None);
     }

@@ -227,11 +227,14 @@ async fn refusal(visit: &Visit, refused: &str) -> Answered {
 
 /// The secret of the kind that is given.
 fn secret(visit: &Visit) -> Result<AccountSecret, Trouble> {
-    let secret = visit.given("credential")?.trim().as_bytes();
+    let secret = visit.asked.form.get("credential").unwrap_or_default();
+    let secret = Secret::new(secret.trim().as_bytes().to_vec());
     Ok(match visit.given("kind")? {
-        "bearer" => AccountSecret::bearer(secret),
-        "client_secret" => AccountSecret::Client(Some(Secret::new(secret.to_vec()))),
-        _ => AccountSecret::Credential(Secret::new(secret.to_vec())),
+        "bearer" => AccountSecret::Bearer(secret),
+        "basic" => AccountSecret::Basic(secret),
+        "none" => AccountSecret::None,
+        "client_secret" => AccountSecret::Client(Some(secret)),
+        _ => AccountSecret::Credential(secret),
     })
 }
 
