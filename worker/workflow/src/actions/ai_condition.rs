@@ -104,9 +104,9 @@ fn decide(body: &[u8]) -> Result<Branch, String> {
 }
 
 /// Reads yes or no: the first word, in any case and between any marks, also as the one member of a
-/// JSON object; but not if the other word follows at once, or after "and" or "or", nor if the answer
-/// was cut off in the word. If it is another word, what stands before the one `</think>` is what the
-/// model has thought: a second one may be quoted.
+/// JSON object; but not if the other word follows at once, or after "and" or "or", nor if the
+/// answer was cut off in the word. If it is another word, what stands before the one `</think>` is
+/// what the model has thought: a second one may be quoted.
 fn yes_or_no(text: &str, is_cut: bool) -> Option<Branch> {
     let said = first_word(text, is_cut);
     match text.split_once("</think>") {
