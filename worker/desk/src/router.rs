@@ -5,11 +5,11 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    http::{HeaderValue, Request, header},
+    extract::Request,
+    http::{HeaderValue, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use hyper::body::Incoming;
 use letterbox_operator::Move;
 use tower::ServiceExt;
 
@@ -94,7 +94,7 @@ async fn nothing(_: Visit) -> Trouble {
 pub(crate) async fn answer(
     router: Router,
     connection: Connection,
-    mut request: Request<Incoming>,
+    mut request: Request,
 ) -> Result<Response, Infallible> {
     connection.place.begin();
     request.extensions_mut().insert(connection);

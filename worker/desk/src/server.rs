@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{Router, body::Body};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use letterbox_common::process::{
@@ -90,7 +90,7 @@ async fn accept(
 async fn serve(stream: TcpStream, connection: Connection, router: Router, stop: CancellationToken) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: Request<Incoming>| {
-        answer(router.clone(), connection.clone(), request)
+        answer(router.clone(), connection.clone(), request.map(Body::new))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
