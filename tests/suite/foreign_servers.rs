@@ -13,6 +13,15 @@ fn reply(status: u16, body: &str) -> Reply {
     Reply::With(status, Vec::new(), body.to_owned())
 }
 
+/// Asserts that a run of these actions fails, as the nth one that does, and why.
+async fn assert_fails(scene: &Scene, actions: Value, nth: i64, why: &str) {
+    let (world, plain) = (&scene.world, &scene.form);
+    let form = world.redeployed(&scene.gateway, plain, actions).await;
+    form.assert_accepts(&format!("failing {nth}")).await;
+    world.await_state("failed", nth).await;
+    world.assert_failed(&form, why).await;
+}
+
 /// Looks for somebody, and creates them where there is nobody, with a form as some servers want it.
 #[tokio::test]
 async fn what_is_not_found_is_created() {
@@ -48,16 +57,7 @@ async fn what_is_not_found_is_created() {
     let find = call("find", "GET", "/people/{{ form.name }}");
     let then = json!({"id": "new", "type": "condition", "if": "actions.find.status == 404"});
     let actions = json!([find, then]);
-    let form = scene
-        .world
-        .redeployed(&scene.gateway, &scene.form, actions)
-        .await;
-    form.assert_accepts("again").await;
-    scene.world.await_state("failed", 1).await;
-    scene
-        .world
-        .assert_failed(&form, "answered with status 404")
-        .await;
+    assert_fails(&scene, actions, 1, "answered with status 404").await;
 }
 
 /// A byte order mark is no part of an answer; what can't be used says why.
@@ -94,13 +94,7 @@ async fn an_answer_that_cannot_be_used_says_why() {
     .into_iter()
     .enumerate()
     {
-        let form = scene
-            .world
-            .redeployed(&scene.gateway, &scene.form, using(path))
-            .await;
-        form.assert_accepts(path).await;
-        scene.world.await_state("failed", number as i64 + 1).await;
-        scene.world.assert_failed(&form, why).await;
+        assert_fails(&scene, using(path), number as i64 + 1, why).await;
     }
 }
 
@@ -125,16 +119,7 @@ async fn what_was_not_done_or_perhaps_was_says_so() {
             {"id": "not", "type": "fail", "reason": "the message was not sent"}]},
         post("never"),
     ]);
-    let form = scene
-        .world
-        .redeployed(&scene.gateway, &scene.form, failing)
-        .await;
-    form.assert_accepts("again").await;
-    scene.world.await_state("failed", 2).await;
-    scene
-        .world
-        .assert_failed(&form, "not: the message was not sent")
-        .await;
+    assert_fails(&scene, failing, 2, "not: the message was not sent").await;
     assert!(!peer.targets().contains(&"/never".to_owned()));
 }
 
@@ -217,16 +202,7 @@ async fn models_answer_yes_and_no_in_their_ways() {
         assert_eq!(story.actions[0].branch, Some(Branch::Then), "{model}");
     }
     let actions = json!([question("refusing"), post("never")]);
-    let form = scene
-        .world
-        .redeployed(&scene.gateway, &scene.form, actions)
-        .await;
-    form.assert_accepts("again").await;
-    scene.world.await_state("failed", 1).await;
-    scene
-        .world
-        .assert_failed(&form, "the model refused to answer")
-        .await;
+    assert_fails(&scene, actions, 1, "the model refused to answer").await;
 }
 
 /// Longer than other requests may take.

@@ -519,6 +519,8 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
         String::from_utf8_lossy(&shown.stdout).contains("for the account crm, until its owner")
     })
     .await;
+    let said = "It waits for the account crm, until its owner connects it again";
+    ada.assert_shows(&format!("/runs/{run}"), said).await;
 
     // A notice through an account without a token waits, and keeps none of the others back.
     world.order(format!(

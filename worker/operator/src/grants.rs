@@ -15,7 +15,7 @@ statements! {
     /// How an account gets its tokens, or all of a workspace.
     desk fn grants(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<GrantStatus> = "
 SELECT account_id, workspace_id, user_id, token_url, authorize_url, client_id, scope, renew_at,
-    error, handed_in
+    handed_in
 FROM grants WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 
     /// Stores a client secret or a code.
@@ -44,8 +44,6 @@ pub struct GrantStatus {
     pub scope: Option<String>,
     /// When the next token is got; `None` if this one is used until it is refused.
     pub renew_at: Option<jiff::Timestamp>,
-    /// Why there is no new token.
-    pub error: Option<String>,
     /// Counts the secrets and codes that were stored.
     pub handed_in: i64,
 }

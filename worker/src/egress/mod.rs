@@ -1,35 +1,31 @@
 //! Egress: sends the requests that actions have rendered, to allowed hosts only.
 //!
 //! Whether a host is allowed is decided after its name is resolved, by the same addresses that are
-//! then connected to. Redirects are not followed, proxies from the environment are not used, and
-//! answers are read up to a limit, as UTF-8 whatever charset they came in.
+//! then connected to. Redirects are not followed, and proxies from the environment are not used.
 
 mod addresses;
 mod allow_list;
+mod answer;
 
-use std::{
-    collections::HashMap,
-    error::Error,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
-use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
-use letterbox_workflow::actions::{MAX_ANSWER, Request, TIMEOUT};
+use letterbox_workflow::actions::{Request, TIMEOUT};
 use reqwest::{
     Method,
     dns::{Addrs, Name, Resolve, Resolving},
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
     redirect,
 };
 use url::{Host, Url};
 use uuid::Uuid;
 
-use self::addresses::{AllowedAddresses, ForbiddenAddress};
-pub(crate) use self::allow_list::AllowList;
+use self::{
+    addresses::{AllowedAddresses, ForbiddenAddress},
+    answer::receive,
+};
+pub(crate) use self::{allow_list::AllowList, answer::HttpResponse};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -59,20 +55,6 @@ const PUBLIC_PORTS: [u16; 2] = [443, 8443];
 pub(crate) struct Credential {
     pub(crate) header: String,
     pub(crate) value: Secret,
-}
-
-/// The answer to a request.
-#[derive(Debug, Clone)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    /// How long the answer asks to wait before another attempt.
-    pub(crate) retry_after: Option<Duration>,
-    /// The server to which it redirects.
-    pub(crate) location: Option<String>,
-    /// At most the first [`MAX_ANSWER`] bytes of the body.
-    pub(crate) body: Vec<u8>,
-    /// False when the connection broke before the end of the body.
-    pub(crate) is_complete: bool,
 }
 
 /// Why there is no answer. Never contains a credential.
@@ -134,8 +116,8 @@ impl Egress {
         if let Some(Ok(context)) = traceparent.map(HeaderValue::try_from) {
             headers.entry(TRACEPARENT).or_insert(context);
         }
-        let mut sending = way.client.request(method, url).headers(headers);
-        sending = sending.timeout(timeout);
+        let sending = way.client.request(method, url).headers(headers);
+        let mut sending = sending.timeout(timeout);
         if let Some(body) = &request.body {
             sending = sending
                 .header(CONTENT_TYPE, request.body_type.as_str())
@@ -143,9 +125,7 @@ impl Egress {
         }
         exchange("request", sending.send()).await
     }
-}
 
-impl Egress {
     /// Sends a request as it is, once.
     pub(crate) async fn send_as_is(
         &self,
@@ -204,44 +184,6 @@ impl Way {
     }
 }
 
-/// Reads an answer up to the limit. A truncated body is not an error: the status has arrived.
-async fn receive(mut response: reqwest::Response) -> HttpResponse {
-    let status = response.status().as_u16();
-    let retry_after = retry_after(response.headers(), SystemTime::now());
-    let location = response.headers().get(LOCATION).map(origin);
-    let charset = charset(response.headers());
-    let mut body = Vec::new();
-    let mut is_complete = true;
-    while body.len() < MAX_ANSWER {
-        match response.chunk().await {
-            Ok(Some(chunk)) => {
-                let room = MAX_ANSWER - body.len();
-                body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            }
-            Ok(None) => break,
-            Err(error) => {
-                tracing::debug!(error = %explain(&error), "could not read all of the answer");
-                is_complete = false;
-                break;
-            }
-        }
-    }
-    // Many servers name another charset by default, although JSON is UTF-8.
-    let is_wide = [UTF_16BE, UTF_16LE].contains(&charset);
-    if charset != UTF_8 && (is_wide || !is_utf8(&body)) {
-        // Three bytes of UTF-8 may come of one.
-        body = charset.decode(&body).0.into_owned().into_bytes();
-        body.truncate(MAX_ANSWER);
-    }
-    HttpResponse {
-        status,
-        retry_after,
-        location,
-        body,
-        is_complete,
-    }
-}
-
 fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
@@ -260,51 +202,6 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
         HeaderValue::try_from(key.to_string()).ok()?,
     );
     Some(headers)
-}
-
-/// The server that `Location` names. Nothing more of it is told: it may have values of the request.
-fn origin(location: &HeaderValue) -> String {
-    let url = location
-        .to_str()
-        .ok()
-        .and_then(|text| Url::parse(text).ok());
-    match url.filter(Url::has_host) {
-        Some(url) => url.origin().ascii_serialization(),
-        None => "another path".to_owned(),
-    }
-}
-
-/// Whether bytes are UTF-8, which may be cut within a character.
-fn is_utf8(bytes: &[u8]) -> bool {
-    let error = std::str::from_utf8(bytes).err();
-    error.is_none_or(|error| error.error_len().is_none())
-}
-
-/// The charset that `Content-Type` names; UTF-8 if it names none that is known.
-fn charset(headers: &HeaderMap) -> &'static Encoding {
-    let given = headers
-        .get(CONTENT_TYPE)
-        .and_then(|given| given.to_str().ok());
-    let mut parameters = given.unwrap_or_default().split(';').skip(1);
-    let named = parameters.find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        let is_it = name.trim().eq_ignore_ascii_case("charset");
-        is_it.then(|| value.trim().trim_matches('"'))
-    });
-    let known = named.and_then(|name| Encoding::for_label(name.as_bytes()));
-    known.unwrap_or(UTF_8)
-}
-
-/// Parses `Retry-After`: seconds, also with a fraction, or a date. `None` for a date in the past.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    match text.parse() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => httpdate::parse_http_date(text)
-            .ok()?
-            .duration_since(now)
-            .ok(),
-    }
 }
 
 /// The chain of causes, without the URL, which contains submitted text.
@@ -352,62 +249,5 @@ impl Resolve for Resolver {
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_account_asks_for_patience_in_seconds_or_until_a_date() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let given = |text: &'static str| {
-            let headers = [(RETRY_AFTER, HeaderValue::from_static(text))];
-            retry_after(&headers.into_iter().collect(), now).map(|after| after.as_secs_f64())
-        };
-        for (text, expected) in [
-            ("120", Some(120.0)),
-            (" 7 ", Some(7.0)),
-            ("1.5", Some(1.5)),
-            ("Sun, 09 Sep 2001 01:48:40 GMT", Some(120.0)),
-            ("Sunday, 09-Sep-01 01:48:40 GMT", Some(120.0)),
-            ("Sun, 09 Sep 2001 01:46:39 GMT", None),
-            ("-1", None),
-            ("NaN", None),
-            ("1e99", None),
-            ("soon", None),
-            ("", None),
-        ] {
-            assert_eq!(given(text), expected, "{text}");
-        }
-        assert_eq!(retry_after(&HeaderMap::new(), now), None);
-    }
-
-    #[test]
-    fn a_redirect_names_its_server_alone() {
-        for (given, expected) in [
-            ("https://new.example/people/Ada?x=y", "https://new.example"),
-            ("http://new.example:8080", "http://new.example:8080"),
-            ("/people/Ada", "another path"),
-            ("mailto:ada@example.com", "another path"),
-        ] {
-            assert_eq!(origin(&HeaderValue::from_static(given)), expected);
-        }
-    }
-
-    #[test]
-    fn an_answer_names_its_charset() {
-        for (given, expected) in [
-            ("application/json", "UTF-8"),
-            ("application/json; charset=utf-8", "UTF-8"),
-            ("text/plain; x=y; Charset=\"ISO-8859-1\"", "windows-1252"),
-            ("text/plain;charset=shift_jis", "Shift_JIS"),
-            ("text/plain;charset=klingon", "UTF-8"),
-        ] {
-            let headers = [(CONTENT_TYPE, HeaderValue::from_static(given))];
-            let charset = charset(&headers.into_iter().collect());
-            assert_eq!(charset.name(), expected, "{given}");
-        }
     }
 }
