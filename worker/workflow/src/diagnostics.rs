@@ -60,8 +60,18 @@ impl Diagnostics {
 
     /// Refuses templates in a name, which is sent as it is.
     pub(crate) fn check_fixed_name(&mut self, path: &str, name: &str) {
-        if name.contains("{{") || name.contains("{%") {
+        if has_template(name) {
             self.add(path, "must not contain values in its name");
+        }
+    }
+
+    /// Refuses templates in a text that only the owner decides.
+    pub(crate) fn check_fixed(&mut self, path: &str, text: &str) {
+        if has_template(text) {
+            self.add(
+                path,
+                "must be fixed text: values belong in the input of a model",
+            );
         }
     }
 
@@ -102,6 +112,10 @@ impl Diagnostics {
         }
         values.map(Vec::as_slice)
     }
+}
+
+fn has_template(text: &str) -> bool {
+    text.contains("{{") || text.contains("{%")
 }
 
 /// The members of an object that is parsed, and its path. What is read is known, and what is left

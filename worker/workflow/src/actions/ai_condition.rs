@@ -66,7 +66,7 @@ impl Outgoing for AiCondition {
     }
 
     fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
-        chat::check_fixed(diagnostics, &format!("{path}.question"), &self.question);
+        diagnostics.check_fixed(&format!("{path}.question"), &self.question);
         let place = format!("{path}.input");
         self.input
             .check(diagnostics, &place, variables, Escape::None);

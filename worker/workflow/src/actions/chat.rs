@@ -9,7 +9,7 @@ use super::{
     outgoing::{BodyType, Request, join_path},
 };
 use crate::{
-    diagnostics::{Diagnostics, Fields},
+    diagnostics::Fields,
     json::{self, MAX_ANSWER},
     template::{Escape, RenderError, Renderer, Template},
 };
@@ -91,15 +91,8 @@ fn parameters(fields: &mut Fields<'_, '_>) -> Map<String, Value> {
     for name in RESERVED.iter().filter(|name| given.contains_key(**name)) {
         fields.add(NAME, format_args!("must not have {name:?}"));
     }
-    check_fixed(fields.diagnostics, &place, &text);
+    fields.diagnostics.check_fixed(&place, &text);
     given.clone()
-}
-
-/// Requires fixed text: only the owner decides what a model is told to do.
-pub(super) fn check_fixed(diagnostics: &mut Diagnostics, path: &str, text: &str) {
-    if text.contains("{{") || text.contains("{%") {
-        diagnostics.add(path, "must not contain values: insert them into input");
-    }
 }
 
 /// Renders the input of a model, of at most `max` characters.

@@ -1,6 +1,6 @@
 //! `fail`: the run fails, for a reason that its owner has written.
 
-use super::{ActionKind, Step, chat::check_fixed};
+use super::{ActionKind, Step};
 
 pub(super) const KIND: ActionKind = ActionKind {
     name: "fail",
@@ -10,7 +10,7 @@ pub(super) const KIND: ActionKind = ActionKind {
         let reason = fields.text("reason", MAX_REASON);
         // A reason is kept, logged and told where values must not be.
         let place = fields.place("reason");
-        check_fixed(fields.diagnostics, &place, &reason);
+        fields.diagnostics.check_fixed(&place, &reason);
         Some(Step::Fail(reason))
     },
 };

@@ -6,12 +6,7 @@ use serde_json::{Value, json};
 
 use super::parameters::ToolParameters;
 use crate::{
-    actions::{
-        Step,
-        chat::{self, Model},
-        http_request,
-        outgoing::Outgoing,
-    },
+    actions::{Step, chat::Model, http_request, outgoing::Outgoing},
     diagnostics::{Diagnostics, Fields},
     template::{Escape, References, Template, Variables},
 };
@@ -143,7 +138,7 @@ impl Agent {
         path: &str,
         variables: &Variables,
     ) {
-        chat::check_fixed(diagnostics, &format!("{path}.goal"), &self.goal);
+        diagnostics.check_fixed(&format!("{path}.goal"), &self.goal);
         let place = format!("{path}.input");
         self.input
             .check(diagnostics, &place, variables, Escape::None);

@@ -260,7 +260,7 @@ fn a_definition_names_its_mistakes() {
         ),
         (
             &|agent| agent["goal"] = "{{ form.email }}".into(),
-            "actions[0].goal: must not contain values: insert them into input",
+            "actions[0].goal: must be fixed text: values belong in the input of a model",
         ),
         (
             &|agent| agent["tools"][1]["name"] = "find".into(),
