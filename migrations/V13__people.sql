@@ -279,7 +279,7 @@ GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted,
     ON run_actions TO letterbox_desk;
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
     max_answers, answers) ON form_links TO letterbox_desk;
-GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
+GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, sender, created_at,
     disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_desk;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, rules,
     allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until)
@@ -358,8 +358,8 @@ CREATE POLICY owners_connect ON connected_accounts FOR INSERT TO letterbox_desk 
 CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_desk USING (
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
-GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
-    waits_for), UPDATE (credential_sealed, disconnected_at)
+GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, sender,
+    credential_sealed, waits_for), UPDATE (credential_sealed, disconnected_at)
     ON connected_accounts TO letterbox_desk;
 
 CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk

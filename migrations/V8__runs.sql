@@ -12,6 +12,7 @@ CREATE TABLE connected_accounts (
     name              text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 100),
     base_url          text NOT NULL CHECK (char_length(base_url) <= 2000),
     header_name       text NOT NULL CHECK (char_length(header_name) <= 200),
+    sender            text CHECK (char_length(sender) <= 300),
     credential_sealed bytea CHECK (octet_length(credential_sealed) <= 32768),
     created_at        timestamptz NOT NULL DEFAULT now(),
     disconnected_at   timestamptz,
@@ -21,6 +22,8 @@ CREATE TABLE connected_accounts (
     UNIQUE (workspace_id, account_id, user_id),
     CONSTRAINT disconnecting_destroys_the_credential
         CHECK (disconnected_at IS NULL OR credential_sealed IS NULL),
+    CONSTRAINT only_mail_servers_have_a_sender
+        CHECK ((sender IS NOT NULL) = (base_url ~ '^smtps?:')),
     CONSTRAINT without_a_credential_it_waits CHECK (credential_sealed IS NOT NULL
         OR disconnected_at IS NOT NULL OR waits_for IS NOT NULL)
 );
@@ -32,6 +35,8 @@ COMMENT ON COLUMN connected_accounts.user_id IS 'The owner; only this user''s wo
 COMMENT ON COLUMN connected_accounts.base_url IS
     'Scheme, host, port and beginning of the path of every request';
 COMMENT ON COLUMN connected_accounts.header_name IS 'The header that carries the credential';
+COMMENT ON COLUMN connected_accounts.sender IS
+    'From whom its e-mail is; null if it sends none';
 COMMENT ON COLUMN connected_accounts.credential_sealed IS
     'Value of that header, sealed to this row; destroyed when disconnected';
 COMMENT ON COLUMN connected_accounts.disconnected_at IS 'Null while connected';
@@ -148,7 +153,8 @@ CREATE TABLE run_actions (
     state           text NOT NULL
         CHECK (state IN ('running', 'retrying', 'waiting', 'waiting_approval', 'succeeded',
         'failed', 'denied', 'cancelled')),
-    untrusted       text[] NOT NULL DEFAULT '{}' CHECK (untrusted <@ '{data,control,account}'),
+    untrusted       text[] NOT NULL DEFAULT '{}' 
+                    CHECK (untrusted <@ '{data,control,account,recipient}'),
     steered_by      text[] NOT NULL
         CHECK (steered_by <@ '{condition,ai.condition,ai.agent,outcome}'),
     decision        text CHECK (decision IN ('allow', 'approve', 'deny')),
@@ -625,8 +631,8 @@ COMMENT ON TABLE run_usage IS 'How much of its allowance a workspace has used';
 COMMENT ON COLUMN run_usage.month IS 'First day of a calendar month, UTC';
 COMMENT ON COLUMN run_usage.started IS 'Runs that have started in it; refused ones do not count';
 
-GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
-    disconnected_at, waits_for) ON connected_accounts TO letterbox_worker;
+GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, sender,
+    credential_sealed, disconnected_at, waits_for) ON connected_accounts TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON connected_accounts TO letterbox_operator;
 GRANT SELECT ON runs, visible_runs, run_usage TO letterbox_operator;
 GRANT SELECT ON policies, all_workspaces, held_workspaces, taken_runs, waiting_accounts

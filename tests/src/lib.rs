@@ -2,6 +2,7 @@
 //! worker processes — on servers that `deploy/test` has started once.
 
 mod agent;
+mod authority;
 mod broker;
 mod command_line;
 mod desk;
@@ -22,12 +23,13 @@ mod tenants;
 mod world;
 
 pub use agent::{agent, model_answer, results_in, scripted};
+pub use authority::Authority;
 pub use broker::{delivery_to, receipt};
 pub use command_line::{assert_hides, assert_holds, assert_tells, command_file};
 pub use desk::{APP, Desk, Visitor, form_token_of, sign_in_link};
 pub use form::{DEFINITION, Form, definition_with, payload};
 pub use languages::{node, python};
-pub use mail::{Mail, MailServer};
+pub use mail::{Mail, MailServer, MailTls};
 pub use peer::{Peer, Received, Reply};
 pub use process::{Process, binary, former};
 pub use proxy::{Front, Proxy};

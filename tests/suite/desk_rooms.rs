@@ -4,8 +4,8 @@
 
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
-    APP, Desk, Form, Peer, Reply, Scene, Visitor, Webhook, World, assert_holds, definition_with,
-    eventually, payload, post,
+    APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_holds,
+    assert_tells, definition_with, eventually, payload, post,
 };
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -147,6 +147,61 @@ async fn an_owner_publishes_a_form() {
     assert!(
         !ada.page("/forms").await.contains("Ada&#39;s"),
         "deleted ones are not listed"
+    );
+}
+
+/// A person connects a mail server with a name and a password, and sends by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mail_server_is_connected() {
+    let server = MailServer::start().await;
+    let (world, gateway) = World::with_gateway().await;
+    let _worker = world.worker().await;
+    let plain = world.form(&gateway).await;
+    let workspace = plain.workspace.to_string();
+    let desk = Desk::start(&world).await;
+    let ada = desk.visitor(&world, plain.owner).await;
+    let account = |sender: &'static str| {
+        [
+            ("workspace", workspace.as_str()),
+            ("name", "mail"),
+            ("base_url", server.url.as_str()),
+            ("sender", sender),
+            ("kind", "basic"),
+            ("user_name", "ada"),
+            ("credential", "a:b"),
+        ]
+    };
+    let refused = ada.order("/accounts", &account("a bakery")).await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let refused = refused.text().await.unwrap();
+    assert_tells(
+        &refused,
+        &["must be an e-mail address", "value=\"a bakery\""],
+    );
+    place(
+        &ada.order("/accounts", &account("Shop <shop@example.com>"))
+            .await,
+    );
+    assert_tells(
+        &ada.page("/accounts").await,
+        &["It sends e-mail from Shop &#60;shop@example.com&#62;."],
+    );
+    let email = json!({"id": "tell", "type": "email.send", "account": "mail",
+        "to": ["owner@example.com"], "subject": "News"});
+    let form = world.redeployed(&gateway, &plain, json!([email])).await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!(server.logins(), ["AUTH PLAIN AGFkYQBhOmI="]); // \0ada\0a:b
+    let page = ada
+        .page(&format!("/runs/{}", world.runs_of(&form).await[0].run_id))
+        .await;
+    assert_tells(
+        &page,
+        &[
+            "SEND smtp://127.0.0.1",
+            "owner@example.com",
+            "Your name: Ada",
+        ],
     );
 }
 

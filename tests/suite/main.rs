@@ -35,6 +35,7 @@ mod documentation;
 mod documents;
 mod dying_orders;
 mod egress;
+mod emails;
 mod execution;
 mod fairness;
 mod finding;

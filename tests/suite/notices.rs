@@ -186,12 +186,12 @@ async fn a_letter_is_tried_again() {
     let scene = Scene::new(&peer).await;
     let world = &scene.world;
     world.order("workspace settings Test --notify-by-email on");
-    scene.mail.refuse(true);
+    scene.mail.answer("DATA", "451 later");
     scene.form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
     let failed = "SELECT count(*) FROM letters WHERE attempts = 1 AND error LIKE '%451%'";
     world.await_count("one attempt", failed, 1).await;
-    scene.mail.refuse(false);
+    scene.mail.answer("", "");
     world.change("UPDATE letters SET due_at = now()").await;
     scene.await_mails(1).await;
     scene.await_quiet().await;

@@ -65,7 +65,7 @@ fn facts(policy: &Value) -> Vec<ActionFacts<'_>> {
     let facts = (0..64).map(|_| {
         let steered = Steering::ALL.iter().filter(|_| random.u32(..3) == 0);
         let steered = steered.fold(Steered::NONE, |all, one| all.with(*one));
-        let (data, account) = (random.bool(), random.bool());
+        let (data, account, recipient) = (random.bool(), random.bool(), random.bool());
         ActionFacts {
             action: KINDS[random.usize(..3)],
             account: accounts[random.usize(..accounts.len())],
@@ -74,6 +74,7 @@ fn facts(policy: &Value) -> Vec<ActionFacts<'_>> {
             taint: Taint {
                 data,
                 account,
+                recipient,
                 steered,
             },
         }

@@ -5,7 +5,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
 use http::HeaderValue;
 use letterbox_common::sealing::Secret;
-use letterbox_workflow::account::{check_base_url, check_header};
+use letterbox_workflow::account::{check_base_url, check_header, check_sender};
 use url::Url;
 
 use crate::{OperatorError, Reason, check_name};
@@ -20,9 +20,13 @@ pub struct AccountSettings {
     /// The name by which actions refer to it
     #[arg(long)]
     pub name: String,
-    /// The URL that every request begins with; actions can't leave it
-    #[arg(long)]
+    /// The URL that every request begins with; actions can't leave it. Of a mail server
+    /// smtps://HOST or smtp://HOST:587
+    #[arg(long, visible_alias = "smtp")]
     pub base_url: Url,
+    /// From whom its e-mail is, if it is a mail server: ADDRESS or 'NAME <ADDRESS>'
+    #[arg(long = "from", value_name = "SENDER")]
+    pub sender: Option<String>,
     /// Name of the header that carries the credential instead of 'Authorization'
     #[arg(long, value_name = "NAME", requires = "value_file")]
     pub header: Option<String>,
@@ -74,8 +78,12 @@ impl AccountSecret {
         }))
     }
 
-    /// Checks that it goes into this header: a scheme is part of `Authorization` only.
-    pub(crate) fn check_header(&self, header: &str) -> Result<(), Reason> {
+    /// Checks that it goes into this header, a scheme being part of `Authorization` only; or that a
+    /// mail server can be told it.
+    pub(crate) fn check_use(&self, header: &str, is_mail: bool) -> Result<(), Reason> {
+        if is_mail && matches!(self, Self::Credential(_)) {
+            return Err(Reason::MailCredential);
+        }
         let has_scheme = matches!(self, Self::Bearer(_) | Self::Basic(_));
         let is_its = header.eq_ignore_ascii_case(HEADER);
         (!has_scheme || is_its)
@@ -116,6 +124,7 @@ impl AccountSettings {
         Self {
             name: name.to_owned(),
             base_url,
+            sender: None,
             header: None,
             token_url: None,
             authorize_url: None,
@@ -142,11 +151,12 @@ impl AccountSettings {
         }
         check_base_url(&self.base_url).map_err(Reason::from)?;
         check_header(self.header()).map_err(Reason::from)?;
+        check_sender(&self.base_url, self.sender.as_deref()).map_err(Reason::from)?;
         match secret {
             AccountSecret::Client(secret) => self.check_client(secret.is_some())?,
             // It would be replaced by the first token.
             _ if self.token_url.is_some() => return Err(Reason::InvalidClient.into()),
-            _ => secret.check_header(self.header())?,
+            _ => secret.check_use(self.header(), self.sender.is_some())?,
         }
         secret.check()
     }

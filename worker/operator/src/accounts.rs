@@ -23,8 +23,8 @@ use crate::{
 /// The columns of an [`AccountRow`].
 macro_rules! account_columns {
     () => {
-        "account_id, workspace_id, user_id, name, base_url, header_name AS header, created_at, \
-         disconnected_at, is_refused, waits_for, (SELECT g.error FROM grants g \
+        "account_id, workspace_id, user_id, name, base_url, header_name AS header, sender, \
+         created_at, disconnected_at, is_refused, waits_for, (SELECT g.error FROM grants g \
          WHERE g.workspace_id = connected_accounts.workspace_id \
          AND g.account_id = connected_accounts.account_id) AS error"
     };
@@ -35,23 +35,24 @@ statements! {
     /// for its owner.
     desk fn connect_account(
         workspace: WorkspaceId, account: AccountId, user: UserId, name: &str, base_url: &str,
-        header: &str, credential_sealed: Option<&[u8]>, token_url: Option<&str>,
+        header: &str, sender: Option<&str>, credential_sealed: Option<&[u8]>,
+        token_url: Option<&str>,
         authorize_url: Option<&str>, client_id: Option<&str>, scope: Option<&str>,
         client_secret_sealed: Option<&[u8]>,
     ) -> Option<AccountRow> = concat!("
 WITH account AS (
     INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
-        credential_sealed, waits_for)
-    SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7,
-        CASE WHEN $9::text IS NOT NULL THEN 'owner' WHEN $8::text IS NOT NULL THEN 'token' END
+        sender, credential_sealed, waits_for)
+    SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7, $8,
+        CASE WHEN $10::text IS NOT NULL THEN 'owner' WHEN $9::text IS NOT NULL THEN 'token' END
     FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
     RETURNING ", account_columns!(), "
 ), granted AS (
     INSERT INTO grants (workspace_id, account_id, user_id, token_url, authorize_url, client_id,
         scope, client_secret_sealed, renew_at)
-    SELECT workspace_id, account_id, user_id, $8, $9, $10, $11, $12,
-        CASE WHEN $9::text IS NULL THEN now() END
-    FROM account WHERE $8::text IS NOT NULL
+    SELECT workspace_id, account_id, user_id, $9, $10, $11, $12, $13,
+        CASE WHEN $10::text IS NULL THEN now() END
+    FROM account WHERE $9::text IS NOT NULL
 )
 SELECT * FROM account");
 
@@ -120,6 +121,8 @@ pub struct AccountRow {
     pub base_url: String,
     /// Name of the header that carries the credential.
     pub header: String,
+    /// From whom its e-mail is; `None` if it sends none.
+    pub sender: Option<String>,
     /// When it was connected, by the database's clock.
     pub created_at: Timestamp,
     /// When it was disconnected, which destroyed its credential; `None` while connected.
@@ -229,6 +232,7 @@ impl Operator {
             &settings.name,
             settings.base_url.as_str(),
             settings.header(),
+            settings.sender.as_deref(),
             credential.as_deref(),
             token_url,
             settings.authorize_url.as_ref().map(Url::as_str),
@@ -261,7 +265,7 @@ impl Operator {
         }
         let credential = secret.value().ok_or(Reason::InvalidCredential)?;
         let found = self.connected_account(account).await?;
-        secret.check_header(&found.header)?;
+        secret.check_use(&found.header, found.sender.is_some())?;
         let place = Place::AccountCredential {
             workspace: found.workspace_id,
             account,

@@ -9,7 +9,7 @@ use letterbox_common::{
 };
 use letterbox_database::{DatabaseError, Transaction, Work, statements};
 use letterbox_workflow::{
-    Definition, LANGUAGE,
+    Definition, LANGUAGE, account,
     actions::{self, Action},
 };
 use serde::Serialize;
@@ -201,25 +201,34 @@ impl Work for AccountWarnings<'_> {
     ) -> Result<Option<Vec<String>>, DatabaseError> {
         let definition = self.definition;
         let all = [&definition.actions[..], &definition.on_failure[..]].concat();
-        let names = actions::account_names(&all);
+        let called = actions::accounts_called(&all);
+        let names: Vec<_> = called.iter().map(|(name, _)| *name).collect();
         let accounts = owners_accounts(transaction, self.workspace, self.owner, &names).await?;
         let base_urls: BTreeMap<_, _> = accounts.into_iter().collect();
-        let warnings = names
-            .iter()
-            .filter_map(|name| account_warning(name, base_urls.get(*name).map(String::as_str)));
+        let warnings = called.into_iter().filter_map(|(name, is_mail)| {
+            let base_url = base_urls.get(name).map(String::as_str);
+            account_warning(name, is_mail, base_url)
+        });
         Ok(Some(warnings.collect()))
     }
 }
 
 /// The problem of an account that actions use, if it has one; `base_url` is `None` if the owner has
 /// no account of this name.
-fn account_warning(name: &str, base_url: Option<&str>) -> Option<String> {
+fn account_warning(name: &str, is_mail: bool, base_url: Option<&str>) -> Option<String> {
     let Some(base_url) = base_url else {
         return Some(format!(
             "the owner has no connected account {name:?}: actions that use it will fail"
         ));
     };
-    let host = Url::parse(base_url).ok()?.host_str()?.to_owned();
+    let url = Url::parse(base_url).ok()?;
+    if account::is_mail(&url) != is_mail {
+        return Some(match is_mail {
+            true => format!("the account {name:?} is no mail server: email.send will fail"),
+            false => format!("the account {name:?} is a mail server: only email.send can use it"),
+        });
+    }
+    let host = url.host_str()?.to_owned();
     if is_private_host(&host) {
         return Some(format!(
             "the account {name:?} is at {host}, which is private: actions that use it will fail, \

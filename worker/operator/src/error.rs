@@ -249,6 +249,12 @@ pub enum Reason {
     /// `Bearer` and `Basic` are schemes of `Authorization`, and not of another header.
     #[error("a token or a password goes into Authorization: give another header its whole value")]
     SchemeInOtherHeader,
+    /// A mail server has no headers for credentials.
+    #[error(
+        "a mail server wants a name and a password (--basic-file), a token or no credential: it \
+         has no header"
+    )]
+    MailCredential,
     /// Two connected accounts of one user can't have the same name.
     #[error("the user has an account of this name: disconnect it first")]
     DuplicateAccount,

@@ -1,7 +1,9 @@
 //! Descriptions of questions and actions, the same on every screen. Names and texts are as their
 //! authors wrote them: each screen escapes them.
 
-use letterbox_workflow::{Decision, Steering, Untrusted};
+use std::collections::BTreeMap;
+
+use letterbox_workflow::{Decision, Steering, Untrusted, actions::BodyType};
 use serde_json::Value;
 
 use crate::RunAction;
@@ -16,9 +18,14 @@ pub fn request(request: Option<&Value>) -> Option<String> {
 }
 
 /// The other members of a request, which together with those are all that will be sent: names, and
-/// texts as they are or values as JSON.
+/// texts as they are or values as JSON. Of an e-mail it is each header and each part.
 #[must_use]
 pub fn members_of_request(request: Option<&Value>) -> Vec<(String, String)> {
+    if let Some(request) = request
+        && let Some(email) = members_of_email(request)
+    {
+        return email;
+    }
     let members = request.and_then(Value::as_object).into_iter().flatten();
     let others = members.filter(|(name, value)| {
         let is_nothing = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
@@ -31,15 +38,30 @@ pub fn members_of_request(request: Option<&Value>) -> Vec<(String, String)> {
     others.collect()
 }
 
+fn members_of_email(request: &Value) -> Option<Vec<(String, String)>> {
+    let is_email = request["body_type"] == BodyType::Mail.as_str();
+    let body = request["body"].as_str().filter(|_| is_email)?;
+    let mut members: Vec<(String, String)> =
+        serde_json::from_value(request["headers"].clone()).ok()?;
+    let parts: BTreeMap<String, String> = serde_json::from_str(body).ok()?;
+    let account = request["account"].as_str().unwrap_or_default();
+    members.insert(0, ("account".to_owned(), account.to_owned()));
+    members.extend(parts);
+    Some(members)
+}
+
 /// How untrusted text reaches an action; `None` if it does not.
 #[must_use]
 pub fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String> {
     let fills = untrusted.iter().filter_map(|kind| match kind {
         Untrusted::Data => Some("the submission"),
         Untrusted::Account => Some("an account's answer"),
-        Untrusted::Control => None,
+        Untrusted::Control | Untrusted::Recipient => None,
     });
-    let fills = fills.collect::<Vec<_>>().join(" and ");
+    let mut fills = fills.collect::<Vec<_>>().join(" and ");
+    if untrusted.contains(&Untrusted::Recipient) {
+        fills += ", which say who receives it";
+    }
     let steers: Vec<_> = steered_by.iter().map(|one| one.as_str()).collect();
     let steers = steers.join(", ");
     match (fills.is_empty(), steers.is_empty()) {

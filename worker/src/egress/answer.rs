@@ -1,5 +1,5 @@
 //! Answers as they come: up to a limit, as UTF-8 whatever charset they came in, with what their
-//! headers ask for.
+//! headers ask for; and why there is none.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,6 +8,9 @@ use letterbox_workflow::actions::MAX_ANSWER;
 use mime::Mime;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use url::Url;
+
+/// What is told of an exchange that took too long.
+pub(super) const LATE: &str = "no answer in time";
 
 /// The answer to a request.
 #[derive(Debug, Clone)]
@@ -21,6 +24,20 @@ pub(crate) struct HttpResponse {
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
     pub(crate) is_complete: bool,
+}
+
+/// Why there is no answer. Never contains a credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EgressError {
+    /// Nothing was sent, and another attempt would end the same way.
+    #[error("{0}")]
+    Refused(String),
+    /// Nothing was sent, but another attempt may be.
+    #[error("{0}")]
+    NotSent(String),
+    /// The network or the other side failed. Whether the request arrived is unknown.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// Reads an answer up to the limit. A truncated body is not an error: the status has arrived.

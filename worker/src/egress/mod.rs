@@ -6,12 +6,14 @@
 mod addresses;
 mod allow_list;
 mod answer;
+mod bounded_stream;
+mod mail;
 
 use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
-use letterbox_workflow::actions::{Request, TIMEOUT};
+use letterbox_workflow::actions::{BodyType, Request, TIMEOUT};
 use reqwest::{
     Method,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -23,9 +25,13 @@ use uuid::Uuid;
 
 use self::{
     addresses::{AllowedAddresses, ForbiddenAddress},
-    answer::receive,
+    answer::{LATE, receive},
+    mail::MailEgress,
 };
-pub(crate) use self::{allow_list::AllowList, answer::HttpResponse};
+pub(crate) use self::{
+    allow_list::AllowList,
+    answer::{EgressError, HttpResponse},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -39,6 +45,7 @@ pub(crate) struct Egress {
     allowed: HashMap<u16, Way>,
     /// For every other port: the networks allowed on any port.
     others: Way,
+    mail: MailEgress,
 }
 
 /// A client, and the addresses that it may reach.
@@ -57,20 +64,6 @@ pub(crate) struct Credential {
     pub(crate) value: Secret,
 }
 
-/// Why there is no answer. Never contains a credential.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum EgressError {
-    /// Nothing was sent, and another attempt would end the same way.
-    #[error("{0}")]
-    Refused(String),
-    /// Nothing was sent, but another attempt may be.
-    #[error("{0}")]
-    NotSent(String),
-    /// The network or the other side failed. Whether the request arrived is unknown.
-    #[error("{0}")]
-    Failed(String),
-}
-
 impl Egress {
     /// Creates an egress that reaches public addresses by https, and `allowed` networks by http or
     /// https. Each port has its own client, because the resolver doesn't know the port.
@@ -85,6 +78,7 @@ impl Egress {
             public: public.into_iter().collect::<Result<_, reqwest::Error>>()?,
             allowed: by_port.collect::<Result<_, reqwest::Error>>()?,
             others: way(allowed.at_any_port(), false)?,
+            mail: MailEgress::new(allowed.clone()),
         })
     }
 
@@ -106,6 +100,10 @@ impl Egress {
         timeout: Duration,
         traceparent: Option<String>,
     ) -> Result<HttpResponse, EgressError> {
+        if request.body_type == BodyType::Mail {
+            let sending = self.mail.send(request, &credential.value, key, timeout);
+            return exchange("request", sending).await;
+        }
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
         let url: Url = request.url.parse().map_err(|_| invalid("URL"))?;
         let way = self.way_to(&url);
@@ -123,7 +121,7 @@ impl Egress {
                 .header(CONTENT_TYPE, request.body_type.as_str())
                 .body(body.clone());
         }
-        exchange("request", sending.send()).await
+        exchange("request", answered(sending.send())).await
     }
 
     /// Sends a request as it is, once.
@@ -135,18 +133,25 @@ impl Egress {
         let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
         let way = self.way_to(request.url());
         way.check_literal(request.url())?;
-        exchange("exchange", way.client.execute(request)).await
+        exchange("exchange", answered(way.client.execute(request))).await
     }
+}
+
+async fn answered(
+    sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
+) -> Result<HttpResponse, EgressError> {
+    let response = sending.await.map_err(|error| explain(&error))?;
+    Ok(receive(response).await)
 }
 
 async fn exchange(
     step: &str,
-    sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
+    sending: impl Future<Output = Result<HttpResponse, EgressError>>,
 ) -> Result<HttpResponse, EgressError> {
     if fails(&[step, "before"]).await {
         return Err(EgressError::NotSent("a fail point".to_owned()));
     }
-    let response = receive(sending.await.map_err(|error| explain(&error))?).await;
+    let response = sending.await?;
     if fails(&[step, "after"]).await {
         return Err(EgressError::Failed("a fail point".to_owned()));
     }
@@ -219,7 +224,7 @@ fn explain(error: &reqwest::Error) -> EgressError {
         return EgressError::Refused(refused.to_string());
     }
     let what = if error.is_timeout() {
-        "no answer in time"
+        LATE
     } else if error.is_connect() {
         "no connection"
     } else {

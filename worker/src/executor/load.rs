@@ -35,6 +35,7 @@ impl Executor {
         let received_at = format!("{:.3}", facts.received_at);
         let context = TemplateContext::of_run(&input, &turn.run.to_string(), &received_at)
             .map_err(|error| format!("the input can't be read: {error}"))?;
+        let context = context.with_labels(&release.labels);
 
         let parent = facts.traceparent.as_deref();
         let mut span = parent.and_then(|parent| child(SpanKind::Internal, "run", parent));

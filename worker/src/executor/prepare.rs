@@ -147,9 +147,23 @@ impl Sending<'_> {
             None => values.context.clone(),
         };
         let base_url = base_url(account)?;
+        if self.outgoing.is_mail() != account::is_mail(&base_url) {
+            let name = &account.name;
+            let kind = self.next.action.kind.name;
+            let problem = match account.sender {
+                Some(_) => "sends e-mail and nothing else",
+                None => "is no mail server",
+            };
+            return Err(format!("the account {name:?} {problem}: {kind} can't call it").into());
+        }
         let rendering = Arc::clone(self.outgoing);
         let rendered = move || rendering.render(&base_url, &context.renderer());
-        let request = evaluate(rendered).await?;
+        let mut request = evaluate(rendered).await?;
+        if let Some(sender) = &account.sender {
+            request
+                .headers
+                .insert(0, ("From".to_owned(), sender.clone()));
+        }
         let shown = self.outgoing.shown(&request);
         let by_account = |request| RenderedRequest {
             account_id: account.id,
@@ -187,6 +201,7 @@ fn base_url(account: &Account) -> Result<Url, String> {
     let url = parsed.map_err(|_| "the account's base URL is invalid".to_owned())?;
     account::check_base_url(&url)
         .and_then(|()| account::check_header(&account.header))
+        .and_then(|()| account::check_sender(&url, account.sender.as_deref()))
         .map_err(|error| format!("the account {:?}: {error}", account.name))?;
     Ok(url)
 }

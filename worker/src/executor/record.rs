@@ -137,6 +137,8 @@ pub struct Account {
     pub base_url: String,
     #[row(name = header_name)]
     pub header: String,
+    /// From whom its e-mail is; `None` if it sends none.
+    pub sender: Option<String>,
     pub credential_sealed: Vec<u8>,
     /// It is not called: it waits for a token, or for its owner.
     pub waits: bool,

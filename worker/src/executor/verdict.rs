@@ -6,7 +6,7 @@ use std::time::Duration;
 use letterbox_workflow::actions::{Branch, Conclusion, Outgoing};
 use uuid::Uuid;
 
-use super::transition::AttemptEnd;
+use super::{send::UNAUTHORIZED, transition::AttemptEnd};
 use crate::egress::{EgressError, HttpResponse};
 
 /// Longest pause between two attempts, whether an account asks for it or not.
@@ -126,6 +126,9 @@ fn answered_with(response: &HttpResponse) -> String {
         .filter(|_| (300..400).contains(&status));
     match location {
         Some(server) => format!("answered with status {status}: moved to {server}"),
+        None if status == UNAUTHORIZED => {
+            format!("answered with status {status}: it refuses the account's credential")
+        }
         None => format!("answered with status {status}"),
     }
 }

@@ -22,5 +22,7 @@ pub use diagnostics::{Diagnostics, Problem};
 pub use policy::{ActionFacts, ApproveBy, Decision, Policy, Ruling};
 pub use schemas::{DEFINITION_SCHEMA, POLICY_SCHEMA};
 pub use taint::{Steered, Steering, Taint, Untrusted};
-pub use template::{Condition, LANGUAGE, References, RenderError, Renderer, TemplateContext};
+pub use template::{
+    Condition, LANGUAGE, Labels, References, RenderError, Renderer, TemplateContext,
+};
 pub use trail::Trail;

@@ -121,7 +121,8 @@ pub struct Ruling {
 impl Default for Policy {
     /// The policy of a workspace that has set none. Allows everything except actions that untrusted
     /// text steers through an `ai.condition`, and each `http.request` with a method other than GET
-    /// that an `ai.agent` steers, as its tool call or later: those need approval.
+    /// that an `ai.agent` steers, as its tool call or later, each e-mail that one steers, and each
+    /// e-mail that goes where untrusted text says: those need approval.
     fn default() -> Self {
         let approve = |when| Rule {
             when,
@@ -138,9 +139,22 @@ impl Default for Policy {
             steered_by: Some(Steering::AiAgent),
             ..When::default()
         };
+        let email = |how| When {
+            action: Some(actions::EMAIL.name.to_owned()),
+            ..how
+        };
+        let email_by_agent = email(When {
+            steered_by: Some(Steering::AiAgent),
+            ..When::default()
+        });
+        let email_to_strangers = email(When {
+            untrusted: Some(Untrusted::Recipient),
+            ..When::default()
+        });
+        let rules = [by_condition, by_agent, email_by_agent, email_to_strangers];
         Self {
             schema: None,
-            rules: vec![approve(by_condition), approve(by_agent)],
+            rules: rules.map(approve).into(),
             default: Decision::Allow,
             approve_by: None,
         }
@@ -218,7 +232,8 @@ impl Policy {
                 && named.is_none_or(|rule| rule.decision != Decision::Allow)
         };
         let is_call = facts.action == actions::TOOL_CALL.name && facts.method != READING;
-        is_unsettled(Steering::AiCondition) || is_call && is_unsettled(Steering::AiAgent)
+        let writes = is_call || facts.action == actions::EMAIL.name;
+        is_unsettled(Steering::AiCondition) || writes && is_unsettled(Steering::AiAgent)
     }
 }
 
@@ -322,6 +337,7 @@ mod tests {
         taint: Taint {
             account: false,
             data: true,
+            recipient: false,
             steered: Steered::NONE,
         },
     };

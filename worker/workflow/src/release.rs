@@ -9,6 +9,7 @@ use crate::{
     actions::{self, Action},
     definition,
     diagnostics::Diagnostics,
+    template::Labels,
 };
 
 /// Why a release can't be loaded: no deploy has checked it.
@@ -34,6 +35,8 @@ pub struct Release {
     pub actions: Vec<Action>,
     /// The actions that follow when a run has failed.
     pub on_failure: Vec<Action>,
+    /// What the form calls its fields.
+    pub labels: Labels,
 }
 
 impl ReleaseTexts {
@@ -49,14 +52,17 @@ impl Release {
     /// Loads a release for execution: parses it, and checks it as a deploy does, for its form.
     pub fn load(texts: &ReleaseTexts) -> Result<Self, LoadError> {
         let form = json(&texts.form)?;
-        Self::of(
+        let mut labels = Labels::default();
+        let release = Self::of(
             &texts.actions,
             texts.on_failure.as_deref(),
             |diagnostics, lists| {
                 let form = definition::check_form(diagnostics, Some(&form));
+                labels = Labels::of(&form);
                 actions::parse_and_check(diagnostics, &form, lists)
             },
-        )
+        )?;
+        Ok(Self { labels, ..release })
     }
 
     /// Parses a release to look at it: its templates are not checked, and must not be rendered.
@@ -77,6 +83,7 @@ impl Release {
             None => Ok(Self {
                 actions,
                 on_failure,
+                labels: Labels::default(),
             }),
             Some(problem) => Err(LoadError(problem.to_string())),
         }

@@ -11,6 +11,8 @@ text_enum! {
         Account = "account",
         /// One of them had a part in the decision to run the action
         Control = "control",
+        /// One of them says who receives the request
+        Recipient = "recipient",
     }
 }
 
@@ -77,6 +79,8 @@ pub struct Taint {
     pub data: bool,
     /// Whether text from an account's answer is part of the request.
     pub account: bool,
+    /// Whether one of them says who receives the request.
+    pub recipient: bool,
     /// How untrusted text steered the run to the action.
     pub steered: Steered,
 }
@@ -88,7 +92,9 @@ impl Taint {
         let data = self.data.then_some(Untrusted::Data);
         let account = self.account.then_some(Untrusted::Account);
         let control = (!self.steered.is_empty()).then_some(Untrusted::Control);
-        data.into_iter().chain(account).chain(control).collect()
+        let recipient = self.recipient.then_some(Untrusted::Recipient);
+        let kinds = [data, account, control, recipient];
+        kinds.into_iter().flatten().collect()
     }
 
     /// The taint of a question to the model of an agent that has this taint.
@@ -111,6 +117,7 @@ impl Taint {
         Self {
             data: true,
             account: true,
+            recipient: false,
             steered: self.steered.with(Steering::AiAgent),
         }
     }

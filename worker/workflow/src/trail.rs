@@ -36,6 +36,10 @@ impl<'a> Trail<'a> {
         let mut used = Taint {
             data: references.form || references.failure,
             account: references.has_answers() || references.failure,
+            recipient: match &action.step {
+                Step::Send(outgoing) => outgoing.recipients().is_untrusted(),
+                _ => false,
+            },
             steered: Steered::NONE,
         };
         for (id, sent) in &self.sent {

@@ -89,6 +89,7 @@ pub(crate) async fn connect(visit: Visit) -> Answered {
     };
     let account = AccountSettings {
         header: form.get("header").map(str::to_owned),
+        sender: form.get("sender").map(|sender| sender.trim().to_owned()),
         ..AccountSettings::of(visit.given("name")?, base_url)
     };
     let secret = secret(&visit)?;
@@ -227,8 +228,13 @@ async fn refusal(visit: &Visit, refused: &str) -> Answered {
 
 /// The secret of the kind that is given.
 fn secret(visit: &Visit) -> Result<AccountSecret, Trouble> {
-    let secret = visit.asked.form.get("credential").unwrap_or_default();
-    let secret = Secret::new(secret.trim().as_bytes().to_vec());
+    let form = &visit.asked.form;
+    let secret = form.get("credential").unwrap_or_default().trim();
+    let secret = match form.get("user_name") {
+        Some(name) => format!("{}:{secret}", name.trim()),
+        None => secret.to_owned(),
+    };
+    let secret = Secret::new(secret.into_bytes());
     Ok(match visit.given("kind")? {
         "bearer" => AccountSecret::Bearer(secret),
         "basic" => AccountSecret::Basic(secret),

@@ -19,7 +19,7 @@ macro_rules! circumstances {
        (SELECT true FROM held_workspaces h
         WHERE h.workspace_id = w.workspace_id) IS NOT NULL AS is_held,
        w.retry_attempts, w.retry_first_milliseconds::float8 / 1000 AS retry_first_pause,
-       a.account_id, a.name, a.base_url, a.header_name, a.waits_for IS NOT NULL AS waits,
+       a.account_id, a.name, a.base_url, a.header_name, a.sender, a.waits_for IS NOT NULL AS waits,
        coalesce(a.credential_sealed, '') AS credential_sealed,
        coalesce((SELECT max(version) FROM policies p WHERE p.workspace_id = w.workspace_id), 0)
            AS policy_version"

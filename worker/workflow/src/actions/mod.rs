@@ -8,6 +8,7 @@ mod ai_condition;
 mod chat;
 mod condition;
 mod delay;
+mod email_send;
 mod fail;
 mod http_request;
 mod outgoing;
@@ -35,8 +36,9 @@ pub use crate::json::MAX_ANSWER;
 const MAX_ACCOUNT: usize = 100;
 
 /// Every kind of action.
-pub static KINDS: [ActionKind; 6] = [
+pub static KINDS: [ActionKind; 7] = [
     http_request::KIND,
+    email_send::KIND,
     condition::KIND,
     ai_condition::KIND,
     ai_agent::KIND,
@@ -46,6 +48,8 @@ pub static KINDS: [ActionKind; 6] = [
 
 /// The kind of an agent's tool calls.
 pub static TOOL_CALL: &ActionKind = &http_request::KIND;
+/// The kind that sends e-mail.
+pub(crate) static EMAIL: &ActionKind = &email_send::KIND;
 /// The kind of an agent's questions to its model.
 pub static AGENT: &ActionKind = &ai_agent::KIND;
 
@@ -167,19 +171,21 @@ pub(crate) fn all(actions: &[Action]) -> Vec<&Action> {
     found
 }
 
-/// Returns the names of all accounts that actions use, at any depth, without duplicates.
+/// Returns the names of all accounts that actions use, at any depth, without duplicates, and
+/// whether they are called as mail servers.
 #[must_use]
-pub fn account_names(actions: &[Action]) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
+pub fn accounts_called(actions: &[Action]) -> Vec<(&str, bool)> {
+    let mut called: Vec<(&str, bool)> = Vec::new();
     for action in all(actions) {
-        names.extend(action.account());
+        let is_mail = matches!(&action.step, Step::Send(outgoing) if outgoing.is_mail());
+        called.extend(action.account().map(|name| (name, is_mail)));
         if let Step::Delegate(agent) = &action.step {
-            names.extend(agent.tools().map(|tool| tool.account()));
+            called.extend(agent.tools().map(|tool| (tool.account(), false)));
         }
     }
-    names.sort_unstable();
-    names.dedup();
-    names
+    called.sort_unstable();
+    called.dedup();
+    called
 }
 
 /// The members of a definition that are lists of actions.

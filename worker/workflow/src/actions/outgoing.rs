@@ -31,8 +31,18 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     /// The method of its request, in capital letters.
     fn method(&self) -> &str;
 
+    /// Whether it is an e-mail, and its account a mail server.
+    fn is_mail(&self) -> bool {
+        false
+    }
+
     /// The values that the request uses.
     fn references(&self) -> References;
+
+    /// Those of them that say who receives it, where the account doesn't.
+    fn recipients(&self) -> References {
+        References::default()
+    }
 
     /// Whether the definition sets this header.
     fn sets_header(&self, _name: &str) -> bool {
@@ -109,6 +119,9 @@ pub enum BodyType {
     /// Names and values of an HTML form.
     #[serde(rename = "application/x-www-form-urlencoded")]
     Form,
+    /// The parts of an e-mail by their types: an object of texts.
+    #[serde(rename = "multipart/alternative")]
+    Mail,
 }
 
 impl BodyType {
@@ -118,6 +131,7 @@ impl BodyType {
         match self {
             Self::Json => "application/json",
             Self::Form => "application/x-www-form-urlencoded",
+            Self::Mail => "multipart/alternative",
         }
     }
 
@@ -128,7 +142,7 @@ impl BodyType {
 }
 
 impl Request {
-    /// Whether it goes to an account with this base URL: same origin, and a path below it.
+    /// Whether it goes to an account with this base URL: same server, and a path below it.
     #[must_use]
     pub fn is_below(&self, base_url: &Url) -> bool {
         let Ok(url) = Url::parse(&self.url) else {
@@ -137,11 +151,19 @@ impl Request {
         let below = url
             .path()
             .strip_prefix(base_url.path().trim_end_matches('/'));
-        url.origin() == base_url.origin()
+        is_same_server(&url, base_url)
             && url.username().is_empty()
             && url.password().is_none()
             && below.is_some_and(|path| path.is_empty() || path.starts_with('/'))
     }
+}
+
+/// Whether two URLs have scheme, host and port in common. Unlike their origins, also of schemes
+/// that browsers don't know.
+fn is_same_server(one: &Url, other: &Url) -> bool {
+    one.scheme() == other.scheme()
+        && one.host() == other.host()
+        && one.port_or_known_default() == other.port_or_known_default()
 }
 
 /// Returns the URL of `path` below an account's base URL. Fails if the URL would have another path,
@@ -191,6 +213,15 @@ mod tests {
             "https://u@a.example/v1",
         ] {
             assert!(!is_below(url, "https://a.example/v1"), "{url}");
+        }
+        let mail = "smtps://mail.example:465";
+        for (url, expected) in [
+            (mail, true),
+            ("smtps://mail.example", false),
+            ("smtp://mail.example:465", false),
+            ("smtps://other.example:465", false),
+        ] {
+            assert_eq!(is_below(url, mail), expected, "{url}");
         }
     }
 }

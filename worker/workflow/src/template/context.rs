@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     insertions::AS_TYPED,
     references::{AnswerName, FAILURE},
+    table::{LABELS, Labels},
 };
 use crate::json::{self, MAX_ANSWER};
 
@@ -129,6 +130,8 @@ impl Variables {
         };
         let form = object(&self.form);
         let mut values = BTreeMap::from([("form", form.clone()), (AS_TYPED, form)]);
+        let labels = Labels::new(self.form.iter().map(|(key, _)| (&**key, &**key)));
+        values.insert(LABELS, labels.0);
         values.extend(self.args.as_deref().map(|args| ("args", object(args))));
         let id = "00000000-0000-7000-8000-000000000000";
         let sample = TemplateContext::new(values, id, "2026-01-01T00:00:00Z");
@@ -233,6 +236,13 @@ impl TemplateContext {
             (AS_TYPED, Value::from_iter(typed)),
         ];
         Ok(Self::new(BTreeMap::from(values), run, received_at))
+    }
+
+    /// Adds the labels of the form.
+    #[must_use]
+    pub fn with_labels(mut self, labels: &Labels) -> Self {
+        self.values.insert(LABELS, labels.0.clone());
+        self
     }
 
     /// Adds the answer of an action. It is parsed when a template that names it is rendered, and

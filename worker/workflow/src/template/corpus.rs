@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::{Condition, Escape, RenderError, Template, TemplateContext};
+use super::{Condition, Escape, Labels, RenderError, Template, TemplateContext};
 
 const CORPUS: &str = include_str!("corpus.json");
 
@@ -12,6 +12,8 @@ const CORPUS: &str = include_str!("corpus.json");
 struct Corpus {
     /// What was submitted, as JSON text.
     form: String,
+    /// Keys of what was submitted, with their labels.
+    labels: Vec<(String, String)>,
     /// The body that the action `crm` was answered.
     answer: String,
     cases: Vec<Case>,
@@ -33,6 +35,8 @@ enum CorpusPlace {
     Text,
     /// A segment of a path.
     Path,
+    /// Among HTML.
+    Html,
     /// A string of a body.
     Json,
     /// A condition.
@@ -45,6 +49,7 @@ impl Case {
         let renderer = context.renderer();
         match self.of {
             CorpusPlace::Text => template.render(Escape::None, &renderer),
+            CorpusPlace::Html => template.render(Escape::Html, &renderer),
             CorpusPlace::Path => template.render(Escape::PathSegment, &renderer),
             CorpusPlace::Json => template.json(&renderer),
             CorpusPlace::Condition => {
@@ -60,6 +65,9 @@ fn templates_never_change() {
     let corpus: Corpus = serde_json::from_str(CORPUS).unwrap();
     let context = TemplateContext::of_run(&corpus.form, "a-run", "2026-03-02T09:14:05Z").unwrap();
     let context = context.with_answer("crm", Some(201), corpus.answer.as_bytes().into());
+    let labels = corpus.labels.iter();
+    let labels = Labels::new(labels.map(|(key, label)| (&**key, &**label)));
+    let context = context.with_labels(&labels);
     assert!(corpus.cases.len() > 100);
     for case in &corpus.cases {
         let given = case.gives(&context);

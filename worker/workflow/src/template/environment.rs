@@ -8,9 +8,13 @@ use minijinja::{
     Environment, Error, ErrorKind, HtmlEscape, Output, State, UndefinedBehavior, Value, filters,
     machinery::ast::{CallArg, Expr},
     tests,
-    value::ValueKind,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::{
+    insertions::{refuse, scalar_text},
+    table::{TABLE, table},
+};
 
 /// Steps that rendering one template may take.
 const FUEL: u64 = 50_000;
@@ -28,15 +32,19 @@ pub(crate) enum Escape {
     None,
     /// As one segment of a path.
     PathSegment,
+    /// As text within HTML, unless it is HTML that a filter has made.
+    Html,
 }
 
 /// The environment for one kind of escaping.
 pub(super) fn environment(escape: Escape) -> &'static Environment<'static> {
     static PLAIN: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::None));
     static PATH: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::PathSegment));
+    static HTML: LazyLock<Environment<'static>> = LazyLock::new(|| build(Escape::Html));
     match escape {
         Escape::None => &PLAIN,
         Escape::PathSegment => &PATH,
+        Escape::Html => &HTML,
     }
 }
 
@@ -55,7 +63,14 @@ fn build(escape: Escape) -> Environment<'static> {
     environment.add_filter("capitalize", filters::capitalize);
     environment.add_filter("date", date);
     environment.add_filter("default", filters::default);
-    environment.add_filter("escape", escape_html);
+    environment.add_filter("escape", move |value: &Value| {
+        // Where HTML is expected it is not escaped twice.
+        let text = HtmlEscape(&scalar_text(value)?).to_string();
+        Ok::<_, Error>(match escape {
+            Escape::Html => Value::from_safe_string(text),
+            _ => Value::from(text),
+        })
+    });
     environment.add_filter("first", filters::first);
     environment.add_filter("float", filters::float);
     environment.add_filter("int", filters::int);
@@ -65,6 +80,9 @@ fn build(escape: Escape) -> Environment<'static> {
     environment.add_filter("lower", filters::lower);
     environment.add_filter("round", filters::round);
     environment.add_filter("string", filters::string);
+    environment.add_filter(TABLE, move |state: &State<'_, '_>, _form: &Value| {
+        table(state, escape == Escape::Html)
+    });
     environment.add_filter("title", filters::title);
     environment.add_filter("trim", filters::trim);
     environment.add_filter("upper", filters::upper);
@@ -87,6 +105,8 @@ fn build(escape: Escape) -> Environment<'static> {
                     Err(refuse("a value in the path is empty"))
                 }
                 Escape::PathSegment => write(out, utf8_percent_encode(&text, SEGMENT)),
+                Escape::Html if value.is_safe() => out.write_str(&text).map_err(Error::from),
+                Escape::Html => write(out, HtmlEscape(&text)),
             }
         },
     );
@@ -133,11 +153,6 @@ fn date(moment: &str, zone: &str, format: &str) -> Result<String, Error> {
     told.map_err(|_| refuse("date can't use the format: '%d.%m.%Y %H:%M' is one"))
 }
 
-/// A value as text within HTML or the value of one of its attributes.
-fn escape_html(value: &Value) -> Result<String, Error> {
-    Ok(HtmlEscape(&scalar_text(value)?).to_string())
-}
-
 /// A value within an address, such as a parameter of its query.
 fn url_encode(value: &Value) -> Result<String, Error> {
     Ok(utf8_percent_encode(&scalar_text(value)?, SEGMENT).to_string())
@@ -164,19 +179,6 @@ fn is_divisible_by(value: &Value, by: &Value) -> bool {
     }
 }
 
-/// A single value as text; empty for an undefined value.
-pub(super) fn scalar_text(value: &Value) -> Result<String, Error> {
-    match value.kind() {
-        ValueKind::Undefined | ValueKind::None => Ok(String::new()),
-        ValueKind::String | ValueKind::Number | ValueKind::Bool => Ok(value.to_string()),
-        _ => Err(refuse("only a single value can be inserted")),
-    }
-}
-
 fn write(out: &mut Output<'_>, text: impl fmt::Display) -> Result<(), Error> {
     write!(out, "{text}").map_err(Error::from)
-}
-
-fn refuse(why: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidOperation, why)
 }

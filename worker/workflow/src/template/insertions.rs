@@ -1,7 +1,8 @@
 //! Plain insertions, which are a field and nothing else, such as `{{ form.seats }}`: a number is
-//! inserted digit for digit. Every other expression computes with its machine representation.
+//! inserted digit for digit. Every other expression computes with its machine representation. And
+//! the text of a single value.
 
-use minijinja::machinery::ast::Expr;
+use minijinja::{Error, ErrorKind, Value, machinery::ast::Expr, value::ValueKind};
 
 use super::syntax::{Syntax, member, variable};
 
@@ -37,6 +38,20 @@ fn plain_field(expression: &Expr<'_>) -> Option<usize> {
     name?;
     let begin = variable(object, "form")?.start_offset;
     usize::try_from(begin).ok()
+}
+
+/// A single value as text; empty for an undefined value.
+pub(super) fn scalar_text(value: &Value) -> Result<String, Error> {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => Ok(String::new()),
+        ValueKind::String | ValueKind::Number | ValueKind::Bool => Ok(value.to_string()),
+        _ => Err(refuse("only a single value can be inserted")),
+    }
+}
+
+/// An error of a value that can't be used so.
+pub(super) fn refuse(why: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, why)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::{
     Variables,
     environment::misuse,
     syntax::{Syntax, member, parts, variable},
+    table::TABLE,
 };
 use crate::diagnostics::Diagnostics;
 
@@ -54,6 +55,10 @@ pub(super) fn check(
             return false;
         }
         let escapes = is_filter(expression, &ESCAPING_FILTERS);
+        if is_filter(expression, &[TABLE]) && (depth > 1 || !is_of_form(expression)) {
+            diagnostics.add(path, "must use table as {{ form | table }} only");
+            return false;
+        }
         if escapes && is_escaped {
             diagnostics.add(path, "must not escape what is escaped already");
             return false;
@@ -93,6 +98,12 @@ fn is_fixed_text(argument: &CallArg<'_>) -> bool {
 
 fn is_filter(expression: &Expr<'_>, names: &[&str]) -> bool {
     matches!(expression, Expr::Filter(filter) if names.contains(&filter.name))
+}
+
+/// Whether it is a filter, without arguments, over all answers.
+fn is_of_form(expression: &Expr<'_>) -> bool {
+    let of = parts(expression);
+    of.len() == 1 && variable(of[0], "form").is_some()
 }
 
 fn is_join(expression: &Expr<'_>) -> bool {
@@ -194,6 +205,10 @@ mod tests {
             "('x' ~ (form.t | urlencode)) | urlencode",
             "run.received_at | date(form.t, '%Y')",
             "run.received_at | date('UTC', form.t)",
+            "form.t | table",
+            "form | table | upper",
+            "(form | table) ~ (form | table)",
+            "form | table(1)",
         ] {
             assert!(is_refused(source), "{source}");
         }
@@ -254,6 +269,7 @@ mod tests {
             "form.t | default('x', true) == 'x'",
             "(form.t | escape) ~ (form.t | json)",
             "run.received_at | date('Europe/Berlin', '%H') | int < 9",
+            "form | table",
         ] {
             assert!(!is_refused(source), "{source}");
         }

@@ -13,6 +13,7 @@ mod language;
 mod references;
 mod renderer;
 mod syntax;
+mod table;
 
 use std::collections::HashSet;
 
@@ -20,15 +21,17 @@ use minijinja::{Error, Value};
 
 use crate::diagnostics::{Diagnostics, Fields};
 
-pub use self::{context::TemplateContext, references::References, renderer::Renderer};
+pub use self::{
+    context::TemplateContext, references::References, renderer::Renderer, table::Labels,
+};
 pub(crate) use self::{
     context::{Variables, dotted},
     environment::Escape,
     references::{compared_statuses, compares_unasked},
 };
 use self::{
-    environment::{environment, scalar_text, strict},
-    insertions::as_typed,
+    environment::{environment, strict},
+    insertions::{as_typed, scalar_text},
     syntax::Syntax,
 };
 

@@ -47,6 +47,8 @@ const EXAMPLES: &[&str] = &[
     "letterbox account connect --workspace Acme --user ada@example.com --name crm \
      --base-url https://crm.example.com/api --token-url https://crm.example.com/oauth/token \
      --client-id letterbox --client-secret-file secret",
+    "letterbox account connect --workspace Acme --user ada@example.com --name mail \
+     --smtp smtps://mail.example.com --from 'Bakery <shop@example.com>' --basic-file password",
     "letterbox account list --workspace Acme",
     "letterbox account rotate crm --bearer-file token",
     "letterbox account disconnect 01a1ff48-6c80-7651-82c4-c95867595738",

@@ -1,0 +1,252 @@
+//! `email.send`: an e-mail through the owner's mail server. The account fixes server and sender;
+//! the definition fixes how many recipients there are. A value stays inside its recipient, its
+//! header or, escaped, its part of the text.
+
+use std::{str::FromStr, sync::Arc};
+
+use lettre::Address;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::{
+    ActionKind, MAX_ACCOUNT, Step,
+    outgoing::{BodyType, Outgoing, Request},
+};
+use crate::{
+    diagnostics::{Diagnostics, Fields},
+    template::{Escape, MAX_LENGTH, References, RenderError, Renderer, Template, Variables},
+};
+
+pub(super) const KIND: ActionKind = ActionKind {
+    name: "email.send",
+    steering: None,
+    sends: true,
+    parse: |fields| Some(Step::Send(Arc::new(parse(fields)))),
+};
+
+/// The method of its request, in policies and records.
+const METHOD: &str = "SEND";
+/// Maximum number of recipients.
+const MAX_RECIPIENTS: usize = 20;
+/// Maximum characters of a subject.
+const MAX_SUBJECT: usize = 500;
+/// The text of an e-mail that has no other.
+const ANSWERS: &str = "{{ form | table }}";
+
+#[derive(Debug)]
+struct Email {
+    account: String,
+    to: Vec<Template>,
+    reply_to: Option<Template>,
+    subject: Template,
+    /// Its parts, each with its type.
+    parts: Vec<(&'static str, Escape, Template)>,
+}
+
+fn parse(fields: &mut Fields<'_, '_>) -> Email {
+    let account = fields.text("account", MAX_ACCOUNT);
+    let to = recipients(fields);
+    let mut optional = |name| fields.optional_text(name, MAX_LENGTH).map(Template::new);
+    let reply_to = optional("reply_to");
+    let text = optional("text");
+    let html = optional("html");
+    let answers = (text.is_none() && html.is_none()).then(|| Template::new(ANSWERS));
+    let text = text.or(answers);
+    let text = text.map(|text| ("text/plain", Escape::None, text));
+    let html = html.map(|html| ("text/html", Escape::Html, html));
+    Email {
+        account,
+        to,
+        reply_to,
+        subject: Template::parse(fields, "subject"),
+        parts: text.into_iter().chain(html).collect(),
+    }
+}
+
+fn recipients(fields: &mut Fields<'_, '_>) -> Vec<Template> {
+    let given = fields.get("to").and_then(Value::as_array);
+    let given = given.filter(|given| (1..=MAX_RECIPIENTS).contains(&given.len()));
+    let texts = given.and_then(|given| given.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    if texts.is_none() {
+        let problem = format_args!("must be a list of 1 to {MAX_RECIPIENTS} e-mail addresses");
+        fields.add("to", problem);
+    }
+    let texts = texts.unwrap_or_default();
+    texts.into_iter().map(Template::new).collect()
+}
+
+/// One address, without a name: a value can't make two of it.
+fn address(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
+    let text = template.render(Escape::None, renderer)?;
+    let address = Address::from_str(text.trim());
+    let address = address.map_err(|_| RenderError::new("a recipient is no e-mail address"))?;
+    Ok(address.to_string())
+}
+
+fn subject(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
+    let text = template.render(Escape::None, renderer)?;
+    if text.chars().any(char::is_control) {
+        return Err(RenderError::new(
+            "the subject has a line break or another control character",
+        ));
+    }
+    if text.chars().count() > MAX_SUBJECT {
+        let problem = format!("the subject has more than {MAX_SUBJECT} characters");
+        return Err(RenderError::new(problem));
+    }
+    Ok(text)
+}
+
+impl Email {
+    /// The templates that are an address, each with its place.
+    fn addresses(&self) -> impl Iterator<Item = (String, &Template)> {
+        let to = self.to.iter().enumerate();
+        let to = to.map(|(index, template)| (format!("to[{index}]"), template));
+        let reply_to = self.reply_to.iter();
+        to.chain(reply_to.map(|template| ("reply_to".to_owned(), template)))
+    }
+}
+
+impl Outgoing for Email {
+    fn account(&self) -> &str {
+        &self.account
+    }
+
+    fn method(&self) -> &str {
+        METHOD
+    }
+
+    fn is_mail(&self) -> bool {
+        true
+    }
+
+    fn references(&self) -> References {
+        let parts = self.parts.iter().map(|(.., template)| template);
+        let templates = parts.chain(&self.reply_to).chain([&self.subject]);
+        let references = templates.map(|template| template.references().clone());
+        references.fold(self.recipients(), References::and)
+    }
+
+    fn recipients(&self) -> References {
+        let references = self.to.iter().map(|one| one.references().clone());
+        references.fold(References::default(), References::and)
+    }
+
+    fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
+        let sample = variables.sample();
+        let renderer = sample.renderer();
+        for (name, template) in self.addresses() {
+            let place = format!("{path}.{name}");
+            let is_fine = template.check(diagnostics, &place, variables, Escape::None);
+            // What is fixed must be an address; what is inserted, when it is known.
+            let is_fixed = !template.references().is_untrusted();
+            if is_fine && is_fixed && address(template, &renderer).is_err() {
+                diagnostics.add(&place, "must be one e-mail address, without a name");
+            }
+        }
+        let place = format!("{path}.subject");
+        let is_fine = self
+            .subject
+            .check(diagnostics, &place, variables, Escape::None);
+        let is_fixed = !self.subject.references().is_untrusted();
+        if is_fine
+            && is_fixed
+            && let Err(error) = subject(&self.subject, &renderer)
+        {
+            diagnostics.add(&place, error);
+        }
+        for (kind, escape, template) in &self.parts {
+            let name = kind.trim_start_matches("text/").replace("plain", "text");
+            template.check(diagnostics, &format!("{path}.{name}"), variables, *escape);
+        }
+    }
+
+    fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError> {
+        let mut headers = Vec::with_capacity(self.to.len() + 2);
+        for template in &self.to {
+            headers.push(("To".to_owned(), address(template, renderer)?));
+        }
+        if let Some(template) = &self.reply_to {
+            headers.push(("Reply-To".to_owned(), address(template, renderer)?));
+        }
+        headers.push(("Subject".to_owned(), subject(&self.subject, renderer)?));
+        let mut parts = json!({});
+        for (kind, escape, template) in &self.parts {
+            parts[kind] = template.render(*escape, renderer)?.into();
+        }
+        Ok(Request {
+            method: METHOD.to_owned(),
+            url: base_url.to_string(),
+            headers,
+            body: Some(parts.to_string()),
+            body_type: BodyType::Mail,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Definition;
+
+    /// The problems of an e-mail with these members.
+    fn problems(members: &Value) -> Vec<String> {
+        let mut action = json!({"id": "m", "type": "email.send", "account": "mail",
+            "to": ["a@example.com"], "subject": "Hi {{ form.t }}"});
+        for (name, value) in members.as_object().unwrap() {
+            action[name] = value.clone();
+        }
+        let field = json!({"key": "t", "label": "T", "type": "text", "required": true});
+        let form = json!({"title": "T", "fields": [field]});
+        let definition = json!({"form": form, "actions": [action]}).to_string();
+        let problems = Definition::check(&definition).err().unwrap_or_default();
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_no_server_would_take_is_not_deployed() {
+        for fine in [
+            json!({}),
+            json!({"to": ["a@example.com", "{{ form.t }}"], "reply_to": "{{ form.t }}@b.example"}),
+            json!({"text": "{{ form | table }}", "html": "<p>{{ form.t | escape }}</p>"}),
+            json!({"to": ["{% if form.t == 'x' %}a{% else %}b{% endif %}@example.com"]}),
+        ] {
+            assert_eq!(problems(&fine), [""; 0], "{fine}");
+        }
+        let no_list = "actions[0].to: must be a list of 1 to 20 e-mail addresses";
+        let no_address = "must be one e-mail address, without a name";
+        for (members, expected) in [
+            (json!({"to": "a@example.com"}), no_list.to_owned()),
+            (json!({"to": []}), no_list.to_owned()),
+            (json!({"to": vec!["a@example.com"; 21]}), no_list.to_owned()),
+            (json!({"to": [1]}), no_list.to_owned()),
+            (
+                json!({"to": ["a@example.com", "Ada <b@example.com>"]}),
+                format!("actions[0].to[1]: {no_address}"),
+            ),
+            (
+                json!({"to": ["a@example.com,b@example.com"]}),
+                format!("actions[0].to[0]: {no_address}"),
+            ),
+            (
+                json!({"reply_to": "nobody"}),
+                format!("actions[0].reply_to: {no_address}"),
+            ),
+            (
+                json!({"subject": "a\nb"}),
+                "actions[0].subject: the subject has a line break or another control character"
+                    .to_owned(),
+            ),
+            (
+                json!({"html": "{{ form.nope }}"}),
+                "actions[0].html: unknown name \"form.nope\", expected run.id, run.received_at, \
+                 form.t"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(problems(&members), [expected], "{members}");
+        }
+        let unknown = problems(&json!({"bcc": "a@example.com"})).concat();
+        assert!(unknown.contains("unknown member \"bcc\""), "{unknown}");
+    }
+}
