@@ -60,7 +60,7 @@ pub fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String>
     });
     let mut fills = fills.collect::<Vec<_>>().join(" and ");
     if untrusted.contains(&Untrusted::Recipient) {
-        fills += ", which say who receives it";
+        fills += ", the recipients too";
     }
     let steers: Vec<_> = steered_by.iter().map(|one| one.as_str()).collect();
     let steers = steers.join(", ");

@@ -2,11 +2,11 @@
 //! the definition fixes how many recipients there are. A value stays inside its recipient, its
 //! header or, escaped, its part of the text.
 
-use std::{str::FromStr, sync::Arc};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use lettre::Address;
 use serde_json::{Value, json};
-use url::Url;
+use url::{Host, Url};
 
 use super::{
     ActionKind, MAX_ACCOUNT, Step,
@@ -26,6 +26,8 @@ pub(super) const KIND: ActionKind = ActionKind {
 
 /// The method of its request, in policies and records.
 const METHOD: &str = "SEND";
+/// Mail servers take their time, some on purpose.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of recipients.
 const MAX_RECIPIENTS: usize = 20;
 /// Maximum characters of a subject.
@@ -75,12 +77,15 @@ fn recipients(fields: &mut Fields<'_, '_>) -> Vec<Template> {
     texts.into_iter().map(Template::new).collect()
 }
 
-/// One address, without a name: a value can't make two of it.
+/// One address, without a name: a value can't make two of it. Its domain is written as mail servers
+/// know it.
 fn address(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
     let text = template.render(Escape::None, renderer)?;
     let address = Address::from_str(text.trim());
     let address = address.map_err(|_| RenderError::new("a recipient is no e-mail address"))?;
-    Ok(address.to_string())
+    let domain = Host::parse(address.domain());
+    let domain = domain.map_or_else(|_| address.domain().to_owned(), |domain| domain.to_string());
+    Ok(format!("{}@{domain}", address.user()))
 }
 
 fn subject(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
@@ -118,6 +123,10 @@ impl Outgoing for Email {
 
     fn is_mail(&self) -> bool {
         true
+    }
+
+    fn timeout(&self) -> Duration {
+        TIMEOUT
     }
 
     fn references(&self) -> References {
@@ -201,6 +210,18 @@ mod tests {
         let definition = json!({"form": form, "actions": [action]}).to_string();
         let problems = Definition::check(&definition).err().unwrap_or_default();
         problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_domain_is_written_as_servers_know_it() {
+        let context = crate::TemplateContext::of_run("{}", "run", "now").unwrap();
+        for (given, written) in [
+            (" ada@Bücher.example ", "ada@xn--bcher-kva.example"),
+            ("ada+x@example.com", "ada+x@example.com"),
+        ] {
+            let rendered = address(&Template::new(given), &context.renderer());
+            assert_eq!(rendered.as_deref(), Ok(written));
+        }
     }
 
     #[test]
