@@ -198,7 +198,7 @@ async fn a_mail_server_is_connected() {
     assert_tells(
         &page,
         &[
-            "SEND smtp://127.0.0.1",
+            "POST smtp://127.0.0.1",
             "owner@example.com",
             "Your name: Ada",
         ],

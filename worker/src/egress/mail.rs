@@ -9,18 +9,12 @@ use letterbox_common::sealing::Secret;
 use letterbox_workflow::actions::Request;
 use lettre::{
     Address, Message,
+    address::Envelope,
     message::{
-        Mailbox, MultiPart, SinglePart,
-        header::{HeaderName, HeaderValue},
-    },
-    transport::smtp::{
-        self,
-        authentication::{Credentials, Mechanism},
-        client::{AsyncSmtpConnection, AsyncTokioStream, TlsParameters},
-        extension::ClientId,
+        Body, Mailbox, Mailboxes, MultiPart, SinglePart,
+        header::{self, ContentTransferEncoding, ContentType, HeaderName, HeaderValue},
     },
 };
-use moka::sync::Cache;
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use serde_json::Value;
 use tokio::{
@@ -35,28 +29,30 @@ use super::{
     addresses::{AllowedAddresses, ForbiddenAddress},
     allow_list::AllowList,
     answer::{EgressError, HttpResponse, LATE},
-    bounded_stream::BoundedStream,
+    smtp::{Dialogue, Login, MailReply, MailTrouble, Stream},
 };
 
 /// The ports on which public mail servers are reached: submission by TLS, and by STARTTLS.
 const SMTPS: u16 = 465;
 const SUBMISSION: u16 = 587;
-/// Servers whose TLS parameters are kept.
-const MAX_SERVERS: u64 = 100;
-/// Maximum characters of what a server says that are told.
-const MAX_WORDS: usize = 300;
-/// As what an account counts that refuses its name and password.
+/// How long connecting to one address may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// As what an account counts that refuses its name and password, and how mail servers say that.
 const UNAUTHORIZED: u16 = 401;
-/// How long a server may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+const BAD_CREDENTIALS: [u16; 2] = [534, 535];
 
 /// Sends e-mail. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct MailEgress {
     allowed: AllowList,
     tls: TlsConnector,
-    /// For STARTTLS, by host.
-    parameters: Cache<String, TlsParameters>,
+}
+
+/// An e-mail with its envelope.
+struct Email {
+    from: Address,
+    to: Vec<Address>,
+    text: Vec<u8>,
 }
 
 impl MailEgress {
@@ -64,14 +60,12 @@ impl MailEgress {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         let config = ClientConfig::builder().with_root_certificates(roots);
-        Self {
-            allowed,
-            tls: TlsConnector::from(Arc::new(config.with_no_client_auth())),
-            parameters: Cache::new(MAX_SERVERS),
-        }
+        let tls = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+        Self { allowed, tls }
     }
 
-    /// Sends an e-mail once, which takes `timeout` at most.
+    /// Sends an e-mail once, which takes `timeout` at most. What the server answers is an answer
+    /// with its code, a refused name or password one with 401.
     pub(super) async fn send(
         &self,
         request: &Request,
@@ -80,35 +74,69 @@ impl MailEgress {
         timeout: Duration,
     ) -> Result<HttpResponse, EgressError> {
         let end = Instant::now() + timeout;
-        let sender = sender(request)?;
-        let message = message(request, &sender, key)?;
-        let connecting = self.connect(request, &sender);
-        let connected = timeout_at(end, connecting).await;
-        let late = || EgressError::NotSent(LATE.to_owned());
-        let mut connection = connected.map_err(|_| late())??;
-        let greeting = authenticate(&mut connection, credential, &sender.email);
-        if let Err(error) = timeout_at(end, greeting).await.map_err(|_| late())? {
-            return refused_credential(&error);
+        let email = Email::of(request, key)?;
+        let beginning = timeout_at(end, self.begin(request, credential, &email)).await;
+        let late = |late: fn(String) -> EgressError| MailTrouble::Other(late(LATE.to_owned()));
+        let begun = beginning.unwrap_or_else(|_| Err(late(EgressError::NotSent)));
+        let sent = match begun {
+            // From here on nobody knows whether the server has taken it, unless it says so.
+            Ok(mut dialogue) => {
+                let sending = timeout_at(end, dialogue.text(&email.text)).await;
+                sending.unwrap_or_else(|_| Err(late(EgressError::Failed)))
+            }
+            Err(trouble) => Err(trouble),
+        };
+        match sent {
+            Ok(answer) | Err(MailTrouble::Answered(answer)) => Ok(response(&answer)),
+            Err(MailTrouble::Other(error)) => Err(error),
         }
-        // From here on nobody knows whether the server has taken it, unless it says so.
-        let formatted = message.formatted();
-        let sending = connection.send(message.envelope(), &formatted);
-        let late = |_| EgressError::Failed(LATE.to_owned());
-        let sent = timeout_at(end, sending).await.map_err(late)?;
-        let answer = sent.map_err(|error| explain(&error, EgressError::Failed))?;
-        let _ = self::timeout(GOODBYE, connection.quit()).await;
-        Ok(response(
-            answer.code().into(),
-            answer.message().collect::<Vec<_>>().join("\n"),
-        ))
     }
 
-    /// Connects to the server of a request, encrypted unless its network is allowed by name.
+    /// The dialogue up to the text of the e-mail.
+    async fn begin(
+        &self,
+        request: &Request,
+        credential: &Secret,
+        email: &Email,
+    ) -> Result<Dialogue, MailTrouble> {
+        let hello = email.from.domain();
+        let (mut dialogue, can) = self.connect(request, hello).await?;
+        let credential = String::from_utf8_lossy(credential.expose());
+        let pair = credential.strip_prefix("Basic ");
+        let pair = pair.map(|pair| BASE64_STANDARD.decode(pair).unwrap_or_default());
+        let pair = pair.map(|pair| String::from_utf8_lossy(&pair).into_owned());
+        let from = email.from.to_string();
+        let login = match (&pair, credential.strip_prefix("Bearer ")) {
+            (Some(pair), _) => {
+                let (name, password) = pair.split_once(':').unwrap_or((pair, ""));
+                Some(Login::Password { name, password })
+            }
+            (None, Some(token)) => Some(Login::Token { name: &from, token }),
+            (None, None) if credential.is_empty() => None,
+            (None, None) => return Err(refused("a mail server wants a password or a token")),
+        };
+        if let Some(login) = login {
+            let signing_in = dialogue.login(&login, &can).await;
+            signing_in.map_err(|trouble| match trouble {
+                MailTrouble::Answered(mut answer) if BAD_CREDENTIALS.contains(&answer.code) => {
+                    answer.code = UNAUTHORIZED;
+                    MailTrouble::Answered(answer)
+                }
+                other => other,
+            })?;
+        }
+        let to: Vec<_> = email.to.iter().map(AsRef::as_ref).collect();
+        dialogue.envelope(&from, &to).await?;
+        Ok(dialogue)
+    }
+
+    /// Connects to the server of a request, encrypted unless its network is allowed by name; with
+    /// what the server can do.
     async fn connect(
         &self,
         request: &Request,
-        sender: &Mailbox,
-    ) -> Result<AsyncSmtpConnection, EgressError> {
+        hello: &str,
+    ) -> Result<(Dialogue, String), MailTrouble> {
         let url = Url::parse(&request.url).ok();
         let server = url.as_ref().and_then(|url| Some((url, host(url)?)));
         let (url, host) = server.ok_or_else(|| refused("invalid URL"))?;
@@ -117,47 +145,43 @@ impl MailEgress {
             .port()
             .unwrap_or(if is_smtps { SMTPS } else { SUBMISSION });
         let (addresses, is_trusted) = self.resolve(&host, port).await?;
-
-        let unreachable = |error| EgressError::NotSent(format!("no connection: {error}"));
-        let stream = TcpStream::connect(&*addresses).await.map_err(unreachable)?;
-        let peer = stream.peer_addr().map_err(unreachable)?;
-        let stream: Box<dyn AsyncTokioStream> = if is_smtps {
-            let name = ServerName::try_from(host.clone());
-            let name = name.map_err(|_| refused("invalid URL: its host is no name"))?;
-            let encrypted = self.tls.connect(name, stream).await.map_err(unreachable)?;
-            Box::new(BoundedStream::new(encrypted, peer))
-        } else {
-            Box::new(BoundedStream::new(stream, peer))
+        let stream = connect_to(&addresses).await.map_err(MailTrouble::Other)?;
+        let name = ServerName::try_from(host);
+        let name = name.map_err(|_| refused("invalid URL: its host is no name"))?;
+        let encrypt = async |stream: Box<dyn Stream>| match self.tls.connect(name, stream).await {
+            Ok(encrypted) => Ok(Dialogue::new(encrypted)),
+            Err(error) => Err(MailTrouble::Other(unreachable(&error))),
         };
-        let hello = ClientId::Domain(sender.email.domain().to_owned());
-        let not_sent = |error| explain(&error, EgressError::NotSent);
-        let connecting = AsyncSmtpConnection::connect_with_transport(stream, &hello);
-        let mut connection = connecting.await.map_err(not_sent)?;
-        if connection.can_starttls() && !is_smtps {
-            let parameters = || TlsParameters::new(host.clone());
-            let parameters = self.parameters.try_get_with(host.clone(), parameters);
-            let parameters = parameters.map_err(|error| refused(&error.to_string()))?;
-            connection
-                .starttls(parameters, &hello)
-                .await
-                .map_err(not_sent)?;
-        } else if !is_smtps && !is_trusted {
-            let problem = "the mail server offers no encryption (STARTTLS): use smtps://";
-            return Err(refused(problem));
+        if is_smtps {
+            let mut dialogue = encrypt(Box::new(stream)).await?;
+            dialogue.greeting().await?;
+            let can = dialogue.hello(hello).await?;
+            return Ok((dialogue, can));
         }
-        Ok(connection)
+        let mut dialogue = Dialogue::new(stream);
+        dialogue.greeting().await?;
+        let can = dialogue.hello(hello).await?;
+        if can.lines().any(|line| line.trim() == "STARTTLS") {
+            dialogue.starttls().await?;
+            let mut dialogue = encrypt(dialogue.into_stream()?).await?;
+            let can = dialogue.hello(hello).await?;
+            return Ok((dialogue, can));
+        }
+        let problem = "the mail server offers no encryption (STARTTLS): use smtps://";
+        is_trusted
+            .then_some((dialogue, can))
+            .ok_or_else(|| refused(problem))
     }
 
     /// The addresses of a host, all of them checked, and whether all are in networks that are
     /// allowed by name.
-    async fn resolve(&self, host: &str, port: u16) -> Result<(Vec<SocketAddr>, bool), EgressError> {
+    async fn resolve(&self, host: &str, port: u16) -> Result<(Vec<SocketAddr>, bool), MailTrouble> {
         let allowed = AllowedAddresses {
             networks: self.allowed.at(port),
             public: [SMTPS, SUBMISSION].contains(&port),
         };
         let found = lookup_host((host, port)).await;
-        let found =
-            found.map_err(|error| EgressError::NotSent(format!("no connection: {error}")))?;
+        let found = found.map_err(|error| MailTrouble::Other(unreachable(&error)))?;
         let found: Vec<_> = found.collect();
         for address in &found {
             allowed.check(address.ip()).map_err(|error| match error {
@@ -177,7 +201,25 @@ impl MailEgress {
     }
 }
 
-/// The host of a URL as it is resolved: of these schemes the parser leaves brackets.
+/// Connects to the first address that takes the connection: one that is silent does not use up the
+/// time of the others.
+async fn connect_to(addresses: &[SocketAddr]) -> Result<TcpStream, EgressError> {
+    let mut last = EgressError::NotSent("no connection: the host has no address".to_owned());
+    for address in addresses {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = unreachable(&error),
+            Err(_) => last = EgressError::NotSent(LATE.to_owned()),
+        }
+    }
+    Err(last)
+}
+
+fn unreachable(error: &std::io::Error) -> EgressError {
+    EgressError::NotSent(format!("no connection: {error}"))
+}
+
+/// The host of a URL as it is resolved: without brackets.
 fn host(url: &Url) -> Option<String> {
     Some(match url.host()? {
         Host::Domain(name) => name.to_owned(),
@@ -186,113 +228,91 @@ fn host(url: &Url) -> Option<String> {
     })
 }
 
-fn refused(problem: &str) -> EgressError {
-    EgressError::Refused(problem.to_owned())
+fn refused(problem: &str) -> MailTrouble {
+    MailTrouble::Other(EgressError::Refused(problem.to_owned()))
 }
 
-fn sender(request: &Request) -> Result<Mailbox, EgressError> {
-    let mut headers = request.headers.iter();
-    let found = headers.find(|(name, _)| name == "From");
-    let sender = found.and_then(|(_, value)| value.parse().ok());
-    sender.ok_or_else(|| refused("the account has no sender"))
-}
-
-/// The e-mail as it is sent. Its structure is made here, of whatever is inserted.
-fn message(request: &Request, sender: &Mailbox, key: Uuid) -> Result<Message, EgressError> {
-    let domain = sender.email.domain();
-    let automatic = HeaderName::new_from_ascii_str("Auto-Submitted");
-    let mut builder = Message::builder()
-        .from(sender.clone())
-        .message_id(Some(format!("<{key}@{domain}>")))
-        .raw_header(HeaderValue::new(automatic, "auto-generated".to_owned()));
-    for (name, value) in &request.headers {
-        let address = || {
-            let address = Address::from_str(value);
-            let address = address.map_err(|_| refused("the recorded address is invalid"));
-            address.map(|address| Mailbox::new(None, address))
+impl Email {
+    /// The e-mail as it is sent. Its structure is made here, of whatever is inserted.
+    fn of(request: &Request, key: Uuid) -> Result<Self, EgressError> {
+        let invalid = |problem: String| EgressError::Refused(problem);
+        let unusable = |name: &str| invalid(format!("the recorded header {name} can't be used"));
+        let values = |name: &'static str| {
+            let headers = request.headers.iter();
+            headers
+                .filter(move |(given, _)| given == name)
+                .map(|(_, value)| &**value)
         };
-        builder = match name.as_str() {
-            "To" => builder.to(address()?),
-            "Reply-To" => builder.reply_to(address()?),
-            "Subject" => builder.subject(value),
-            _ => builder,
-        };
-    }
-    let body = request.body.as_deref().unwrap_or_default();
-    let parts: Value = serde_json::from_str(body).unwrap_or_default();
-    let part = |kind: &str| parts[kind].as_str().map(str::to_owned);
-    let built = match (part("text/plain"), part("text/html")) {
-        (Some(text), Some(html)) => {
-            builder.multipart(MultiPart::alternative_plain_html(text, html))
+        let address = |name| move |text: &str| Address::from_str(text).map_err(|_| unusable(name));
+        let from = values("From")
+            .next()
+            .and_then(sender)
+            .ok_or_else(|| unusable("From"))?;
+        let to = values("To")
+            .map(address("To"))
+            .collect::<Result<Vec<_>, _>>()?;
+        let reply_to = values("Reply-To")
+            .map(address("Reply-To"))
+            .next()
+            .transpose()?;
+        let envelope = Envelope::new(Some(from.email.clone()), to.clone());
+        let envelope = envelope.map_err(|error| invalid(error.to_string()))?;
+        let mailbox = |address: &Address| Mailbox::new(None, address.clone());
+        let recipients: Mailboxes = to.iter().map(mailbox).collect();
+        let automatic = HeaderName::new_from_ascii_str("Auto-Submitted");
+        let mut builder = Message::builder()
+            .envelope(envelope)
+            .header(header::To::from(recipients))
+            .from(from.clone())
+            .subject(values("Subject").next().unwrap_or_default())
+            .message_id(Some(format!("<{key}@{}>", from.email.domain())))
+            .raw_header(HeaderValue::new(automatic, "auto-generated".to_owned()));
+        if let Some(address) = &reply_to {
+            builder = builder.reply_to(mailbox(address));
         }
-        (None, Some(html)) => builder.singlepart(SinglePart::html(html)),
-        (text, None) => builder.singlepart(SinglePart::plain(text.unwrap_or_default())),
-    };
-    built.map_err(|error| refused(&error.to_string()))
-}
-
-/// Says who the account is: by name and password, or by its sender's address and a token.
-async fn authenticate(
-    connection: &mut AsyncSmtpConnection,
-    credential: &Secret,
-    sender: &Address,
-) -> Result<(), smtp::Error> {
-    let value = String::from_utf8_lossy(credential.expose()).into_owned();
-    let (credentials, mechanisms) = if let Some(pair) = value.strip_prefix("Basic ") {
-        let pair = BASE64_STANDARD.decode(pair).unwrap_or_default();
-        let pair = String::from_utf8_lossy(&pair).into_owned();
-        let (name, password) = pair.split_once(':').unwrap_or_default();
-        let credentials = Credentials::new(name.to_owned(), password.to_owned());
-        (credentials, &[Mechanism::Plain, Mechanism::Login][..])
-    } else if let Some(token) = value.strip_prefix("Bearer ") {
-        let credentials = Credentials::new(sender.to_string(), token.to_owned());
-        (credentials, &[Mechanism::Xoauth2][..])
-    } else {
-        // It wants none.
-        return Ok(());
-    };
-    connection.auth(mechanisms, &credentials).await.map(drop)
-}
-
-/// What a refused name and password come to: what a 401 does.
-fn refused_credential(error: &smtp::Error) -> Result<HttpResponse, EgressError> {
-    if error.is_permanent() {
-        return Ok(response(UNAUTHORIZED, words(error)));
-    }
-    Err(explain(error, EgressError::NotSent))
-}
-
-/// Why an e-mail was not sent. Without an answer of the server it is as `unknown` says.
-fn explain(error: &smtp::Error, unknown: impl FnOnce(String) -> EgressError) -> EgressError {
-    let Some(code) = error.status() else {
-        return match error.is_client() {
-            true => refused(&words(error)),
-            false => unknown(words(error)),
+        let body = request.body.as_deref().unwrap_or_default();
+        let parts: Value = serde_json::from_str(body).unwrap_or_default();
+        let part = |kind: &str, content_type| Some(part(parts[kind].as_str()?, content_type));
+        let text = part("text/plain", ContentType::TEXT_PLAIN);
+        let built = match (text, part("text/html", ContentType::TEXT_HTML)) {
+            (Some(text), Some(html)) => {
+                let both = MultiPart::alternative().singlepart(text).singlepart(html);
+                builder.multipart(both)
+            }
+            (None, Some(html)) => builder.singlepart(html),
+            (Some(text), None) => builder.singlepart(text),
+            (None, None) => return Err(invalid("the recorded e-mail has no text".to_owned())),
         };
-    };
-    let answer = format!("the mail server answered {code}: {}", words(error));
-    match error.is_transient() {
-        true => EgressError::NotSent(answer),
-        false => EgressError::Refused(answer),
+        let text = built
+            .map_err(|error| invalid(error.to_string()))?
+            .formatted();
+        let from = from.email;
+        Ok(Self { from, to, text })
     }
 }
 
-/// What the server has said, or what happened.
-fn words(error: &smtp::Error) -> String {
-    let source = std::error::Error::source(error);
-    let text = source.map_or_else(|| error.to_string(), ToString::to_string);
-    let visible = text
-        .chars()
-        .map(|one| if one.is_control() { ' ' } else { one });
-    visible.take(MAX_WORDS).collect()
+/// A sender, its domain as mail servers know it.
+fn sender(text: &str) -> Option<Mailbox> {
+    let Mailbox { name, email } = text.parse().ok()?;
+    let domain = Host::parse(email.domain()).ok()?.to_string();
+    let email = Address::new(email.user(), domain).ok()?;
+    Some(Mailbox::new(name, email))
 }
 
-fn response(status: u16, body: String) -> HttpResponse {
+/// A part of an e-mail. No character of its text ends a line for some servers and not for others.
+fn part(text: &str, content_type: ContentType) -> SinglePart {
+    let encoding = ContentTransferEncoding::QuotedPrintable;
+    let body = Body::new_with_encoding(text.to_owned(), encoding);
+    let body = body.unwrap_or_else(Body::new);
+    SinglePart::builder().header(content_type).body(body)
+}
+
+fn response(answer: &MailReply) -> HttpResponse {
     HttpResponse {
-        status,
+        status: answer.code,
         retry_after: None,
         location: None,
-        body: body.into_bytes(),
+        body: answer.told().into_bytes(),
         is_complete: true,
     }
 }

@@ -6,8 +6,8 @@
 mod addresses;
 mod allow_list;
 mod answer;
-mod bounded_stream;
 mod mail;
+mod smtp;
 
 use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 

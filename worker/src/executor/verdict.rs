@@ -82,6 +82,10 @@ pub(super) fn judge(
                 Conclusion::Failed(reason) => return fail(reason, Some(status), answered),
                 Conclusion::Incomplete => ("the answer broke off".to_owned(), None, None, unknown),
             },
+            status if outgoing.is_mail() => match mail_refusal(response) {
+                (error, true) => (error, Some(status), None, not_done),
+                (reason, false) => return fail(reason, Some(status), not_done),
+            },
             // Too many requests, or a server in trouble: it may be well later.
             429 | 500.. => {
                 let after = response.retry_after;
@@ -103,6 +107,22 @@ pub(super) fn judge(
         status,
         after,
         end,
+    }
+}
+
+/// What the code of a mail server means that has not taken the e-mail: with 4xx it may later.
+fn mail_refusal(response: &HttpResponse) -> (String, bool) {
+    let status = response.status;
+    let words = String::from_utf8_lossy(&response.body);
+    match status {
+        UNAUTHORIZED => (
+            format!("the mail server refuses the account's password or token: {words}"),
+            false,
+        ),
+        _ => (
+            format!("the mail server answered {status}: {words}"),
+            status < 500,
+        ),
     }
 }
 

@@ -68,7 +68,9 @@ pub fn check_sender(base: &Url, sender: Option<&str>) -> Result<(), AccountError
     Err(AccountError(match sender {
         Some(_) if !is_mail(base) => "only an account that sends e-mail has a sender",
         None if is_mail(base) => "an account that sends e-mail needs a sender",
-        Some(sender) if sender.len() > MAX_SENDER || Mailbox::from_str(sender).is_err() => {
+        Some(sender)
+            if sender.chars().count() > MAX_SENDER || Mailbox::from_str(sender).is_err() =>
+        {
             "the sender must be an e-mail address, or a name with one: Bakery <a@example.com>"
         }
         _ => return Ok(()),

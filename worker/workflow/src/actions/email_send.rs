@@ -2,7 +2,7 @@
 //! the definition fixes how many recipients there are. A value stays inside its recipient, its
 //! header or, escaped, its part of the text.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use lettre::Address;
 use serde_json::{Value, json};
@@ -24,8 +24,9 @@ pub(super) const KIND: ActionKind = ActionKind {
     parse: |fields| Some(Step::Send(Arc::new(parse(fields)))),
 };
 
-/// The method of its request, in policies and records.
-const METHOD: &str = "SEND";
+/// The method of its request, in policies and records: a rule about what writes is about e-mail,
+/// too.
+const METHOD: &str = "POST";
 /// Mail servers take their time, some on purpose.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of recipients.
@@ -79,27 +80,41 @@ fn recipients(fields: &mut Fields<'_, '_>) -> Vec<Template> {
 
 /// One address, without a name: a value can't make two of it. Its domain is written as mail servers
 /// know it.
-fn address(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
+fn address(template: &Template, renderer: &Renderer<'_>) -> Result<Option<String>, RenderError> {
     let text = template.render(Escape::None, renderer)?;
-    let address = Address::from_str(text.trim());
-    let address = address.map_err(|_| RenderError::new("a recipient is no e-mail address"))?;
-    let domain = Host::parse(address.domain());
-    let domain = domain.map_or_else(|_| address.domain().to_owned(), |domain| domain.to_string());
-    Ok(format!("{}@{domain}", address.user()))
+    let usable = || {
+        let (local, domain) = text.trim().rsplit_once('@')?;
+        let is_local =
+            |one: u8| one.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~.".contains(&one);
+        let is_domain = |one: u8| one.is_ascii_alphanumeric() || b"-.".contains(&one);
+        let Ok(Host::Domain(domain)) = Host::parse(domain) else {
+            return None;
+        };
+        let is_plain = local.bytes().all(is_local) && domain.bytes().all(is_domain);
+        let address = Address::new(local, domain).ok()?;
+        is_plain.then(|| address.to_string())
+    };
+    Ok(usable())
 }
 
+fn recipient(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
+    let address = address(template, renderer)?;
+    address.ok_or_else(|| RenderError::new("a recipient is no e-mail address"))
+}
+
+/// One line. What would end it is a space, and what programs would read as another text is not.
 fn subject(template: &Template, renderer: &Renderer<'_>) -> Result<String, RenderError> {
-    let text = template.render(Escape::None, renderer)?;
-    if text.chars().any(char::is_control) {
-        return Err(RenderError::new(
-            "the subject has a line break or another control character",
-        ));
-    }
+    let text = template
+        .render(Escape::None, renderer)?
+        .replace("=?", "= ?");
     if text.chars().count() > MAX_SUBJECT {
         let problem = format!("the subject has more than {MAX_SUBJECT} characters");
         return Err(RenderError::new(problem));
     }
-    Ok(text)
+    let visible = text
+        .chars()
+        .map(|one| if one.is_control() { ' ' } else { one });
+    Ok(visible.collect())
 }
 
 impl Email {
@@ -149,7 +164,8 @@ impl Outgoing for Email {
             let is_fine = template.check(diagnostics, &place, variables, Escape::None);
             // What is fixed must be an address; what is inserted, when it is known.
             let is_fixed = !template.references().is_untrusted();
-            if is_fine && is_fixed && address(template, &renderer).is_err() {
+            let is_address = || address(template, &renderer).is_ok_and(|found| found.is_some());
+            if is_fine && is_fixed && !is_address() {
                 diagnostics.add(&place, "must be one e-mail address, without a name");
             }
         }
@@ -173,10 +189,13 @@ impl Outgoing for Email {
     fn render(&self, base_url: &Url, renderer: &Renderer<'_>) -> Result<Request, RenderError> {
         let mut headers = Vec::with_capacity(self.to.len() + 2);
         for template in &self.to {
-            headers.push(("To".to_owned(), address(template, renderer)?));
+            headers.push(("To".to_owned(), recipient(template, renderer)?));
         }
-        if let Some(template) = &self.reply_to {
-            headers.push(("Reply-To".to_owned(), address(template, renderer)?));
+        // A stranger who leaves it out, or can't be answered, keeps nobody from getting the e-mail.
+        let reply_to = self.reply_to.as_ref();
+        let reply_to = reply_to.map(|template| address(template, renderer));
+        if let Some(address) = reply_to.transpose()?.flatten() {
+            headers.push(("Reply-To".to_owned(), address));
         }
         headers.push(("Subject".to_owned(), subject(&self.subject, renderer)?));
         let mut parts = json!({});
@@ -216,11 +235,20 @@ mod tests {
     fn a_domain_is_written_as_servers_know_it() {
         let context = crate::TemplateContext::of_run("{}", "run", "now").unwrap();
         for (given, written) in [
-            (" ada@Bücher.example ", "ada@xn--bcher-kva.example"),
-            ("ada+x@example.com", "ada+x@example.com"),
+            (" ada@Bücher.example ", Some("ada@xn--bcher-kva.example")),
+            ("ada+x@example.com", Some("ada+x@example.com")),
+            ("ada@b%2Cc.example", None),
+            ("ada@0x7f.1", None),
+            ("ada@[127.0.0.1]", None),
+            ("\"a b\"@example.com", None),
+            ("ada@example.com\r\nBcc: b@example.com", None),
         ] {
-            let rendered = address(&Template::new(given), &context.renderer());
-            assert_eq!(rendered.as_deref(), Ok(written));
+            let given = Value::from(given);
+            let rendered = address(
+                &Template::new(format!("{{{{ {given} }}}}")),
+                &context.renderer(),
+            );
+            assert_eq!(rendered.unwrap().as_deref(), written, "{given}");
         }
     }
 
@@ -254,9 +282,8 @@ mod tests {
                 format!("actions[0].reply_to: {no_address}"),
             ),
             (
-                json!({"subject": "a\nb"}),
-                "actions[0].subject: the subject has a line break or another control character"
-                    .to_owned(),
+                json!({"subject": "a".repeat(501)}),
+                "actions[0].subject: the subject has more than 500 characters".to_owned(),
             ),
             (
                 json!({"html": "{{ form.nope }}"}),

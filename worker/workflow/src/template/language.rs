@@ -82,6 +82,9 @@ pub(super) fn check(
         let problem = format_args!("must have at most {MAX_JOINS} of ~ and +");
         diagnostics.add(path, problem);
     }
+    if expressions().filter(|one| is_filter(one, &[TABLE])).count() > 1 {
+        diagnostics.add(path, "must use table once");
+    }
     let is_allowed = diagnostics.len() == before;
     for misuse in expressions().filter_map(misuse).collect::<BTreeSet<_>>() {
         diagnostics.add(path, misuse);

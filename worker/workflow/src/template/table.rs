@@ -46,17 +46,24 @@ pub(super) fn table(state: &State<'_, '_>, is_html: bool) -> Result<Value, Error
             ValueKind::Bool => if answer.is_true() { "✓" } else { "–" }.to_owned(),
             _ => scalar_text(&answer)?,
         };
-        let (label, answer) = (label.trim(), answer.trim_end());
+        // What a stranger writes into further lines is not taken for further answers.
+        let ends = [
+            '\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}',
+        ];
+        let answer = answer.trim_end().replace("\r\n", "\n");
+        let answer: Vec<_> = answer.split(ends).collect();
+        let label = label.trim();
         let written = match is_html {
             true => {
-                let answer = HtmlEscape(answer).to_string().replace('\n', "<br>");
+                let answer = answer.iter().map(|line| HtmlEscape(line).to_string());
+                let answer = answer.collect::<Vec<_>>().join("<br>");
                 let label = HtmlEscape(label);
                 writeln!(
                     table,
                     "<tr><th align=\"left\">{label}</th><td>{answer}</td></tr>"
                 )
             }
-            false => writeln!(table, "{label}: {answer}"),
+            false => writeln!(table, "{label}: {}", answer.join("\n  ")),
         };
         written?;
     }
