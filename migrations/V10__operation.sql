@@ -163,7 +163,7 @@ BEGIN
     -- Referring tables come before the tables that they refer to.
     FOREACH emptied IN ARRAY ARRAY['spilled_messages', 'subscriptions', 'approvals', 'run_actions',
         'active_runs', 'runs', 'erased_runs', 'run_usage', 'signals', 'stored_bytes',
-        'webhook_deliveries', 'form_submissions', 'memory', 'form_links', 'workflows',
+        'claims', 'changed_repeats', 'memory', 'form_links', 'workflows',
         'webhook_refusals', 'webhooks', 'forgotten_bodies', 'grants', 'connected_accounts',
         'policies'] LOOP
         IF emptied = 'workflows' THEN

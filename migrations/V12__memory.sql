@@ -106,19 +106,18 @@ END
 $$;
 COMMENT ON FUNCTION remembered IS 'Those of the keys that the memory holds';
 
-CREATE FUNCTION claims_in(claimed text, half integer) RETURNS regclass
+CREATE FUNCTION claims_in(half smallint) RETURNS regclass
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-SELECT (CASE claimed WHEN 'deliveries' THEN 'webhook_deliveries' ELSE 'form_submissions' END
-    || '_' || half)::regclass
+SELECT ('claims_' || half)::regclass
 $$;
 COMMENT ON FUNCTION claims_in IS 'The table of a half';
 
-CREATE FUNCTION has_claims(claimed text, half integer) RETURNS boolean
+CREATE FUNCTION has_claims(half smallint) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     found boolean;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', claims_in(claimed, half)) INTO found;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', claims_in(half)) INTO found;
     RETURN found;
 END
 $$;
@@ -130,12 +129,13 @@ DECLARE
     halves claim_halves;
 BEGIN
     SELECT * INTO halves FROM claim_halves WHERE source = claimed;
-    IF has_claims(claimed, 3 - halves.filled) OR NOT has_claims(claimed, halves.filled)
+    IF has_claims(halves.other) OR NOT has_claims(halves.filled)
         OR EXISTS (SELECT FROM memory_segments WHERE source = claimed) THEN
         RETURN false;
     END IF;
     PERFORM await_claims();
-    UPDATE claim_halves SET filled = 3 - filled, filled_since = clock_timestamp(), carried = 0
+    UPDATE claim_halves
+    SET filled = other, other = filled, filled_since = clock_timestamp(), carried = 0
     WHERE source = claimed AND filled_since = halves.filled_since;
     RETURN FOUND;
 EXCEPTION WHEN lock_not_available THEN
@@ -181,7 +181,7 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
 SET enable_seqscan = off AS $$
 DECLARE
     current memory_segments;
-    filled smallint;
+    halves claim_halves;
     written bigint := 0;
     more bigint := 0;
 BEGIN
@@ -200,39 +200,23 @@ BEGIN
          AS n (workspace_id, first_key, filter, keys)
     WHERE EXISTS (SELECT FROM workspaces w WHERE w.workspace_id = n.workspace_id);
     SELECT coalesce(sum(length(list) / 16), 0) INTO written FROM unnest(lists) AS list;
-    -- A claim sees them in the one half or in the other.
-    SELECT h.filled INTO filled FROM claim_halves h WHERE h.source = current.source;
-    IF current.source = 'deliveries' THEN
+    IF current.source IS NOT NULL THEN
+        SELECT * INTO halves FROM claim_halves WHERE source = current.source;
+        -- A claim sees them in the one half or in the other. Payloads are no longer compared.
         WITH carried AS (
-            DELETE FROM webhook_deliveries d
-            USING unnest(carried_workspaces, carried_keys) AS c (workspace_id, key_high)
-            WHERE d.half = 3 - filled AND d.workspace_id = c.workspace_id
-                AND d.key_high = c.key_high
-            RETURNING d.*
+            DELETE FROM claims c
+            USING unnest(carried_workspaces, carried_keys) AS n (workspace_id, key_high)
+            WHERE c.half = halves.other AND c.workspace_id = n.workspace_id
+                AND c.key_high = n.key_high
+            RETURNING c.*
         )
-        INSERT INTO webhook_deliveries
-            (batch_id, workspace_id, key_high, key_low, delivery_id, half)
-        SELECT batch_id, workspace_id, key_high, key_low, delivery_id, filled FROM carried;
-        GET DIAGNOSTICS more = ROW_COUNT;
-    ELSIF current.source = 'submissions' THEN
-        -- Payloads are no longer compared.
-        WITH carried AS (
-            DELETE FROM form_submissions s
-            USING unnest(carried_workspaces, carried_keys) AS c (workspace_id, key_high)
-            WHERE s.half = 3 - filled AND s.workspace_id = c.workspace_id
-                AND s.key_high = c.key_high
-            RETURNING s.*
-        )
-        INSERT INTO form_submissions
-            (batch_id, workspace_id, key_high, key_low, submission_id, release_ids,
-                changed_repeats, half)
-        SELECT batch_id, workspace_id, key_high, key_low, submission_id, release_ids,
-            changed_repeats, filled
+        INSERT INTO claims
+            (batch_id, workspace_id, key_high, key_low, claim_id, half, release_ids)
+        SELECT batch_id, workspace_id, key_high, key_low, claim_id, halves.filled, release_ids
         FROM carried;
         GET DIAGNOSTICS more = ROW_COUNT;
-    END IF;
-    IF more > 0 THEN
-        UPDATE claim_halves SET carried = carried + more WHERE source = current.source;
+        UPDATE claim_halves SET carried = carried + more
+        WHERE source = current.source AND more > 0;
     END IF;
     UPDATE memory_segments SET next_workspace = to_workspace, next_key = to_key,
         keys = keys + written, version = version + 1,
@@ -282,7 +266,7 @@ BEGIN
     IF NOT FOUND OR may_be_needed(current.changed_at, seconds) THEN
         RETURN false;
     END IF;
-    SELECT claims_in(source, 3 - filled) INTO moved FROM claim_halves WHERE source = current.source;
+    SELECT claims_in(other) INTO moved FROM claim_halves WHERE source = current.source;
     PERFORM await_claims();
     EXECUTE format('TRUNCATE %s', moved);
     UPDATE memory_segments SET state = 'ready', source = NULL, changed_at = clock_timestamp()
@@ -328,9 +312,8 @@ END;
 COMMENT ON FUNCTION about_rows IS 'Rows of a table, as the server''s statistics know them';
 
 CREATE VIEW claim_sizes AS
-SELECT source, about_rows(claims_in(source, filled)) AS claims,
-    about_rows(claims_in(source, 3 - filled)) AS other_claims,
-    has_claims(source, 3 - filled) AS has_other, carried,
+SELECT source, about_rows(claims_in(filled)) AS claims,
+    about_rows(claims_in(other)) AS other_claims, has_claims(other) AS has_other, carried,
     extract(epoch FROM clock_timestamp() - filled_since)::double precision AS seconds
 FROM claim_halves;
 COMMENT ON VIEW claim_sizes IS

@@ -219,15 +219,13 @@ COMMENT ON FUNCTION sign_out IS
     'Ends the sessions of a user, and their links, and forgets as whom issuers know them, which a '
     'desk in foreign hands may have bound; returns how many sessions';
 
-CREATE FUNCTION changed_repeats(tenant uuid, submission uuid) RETURNS integer
+CREATE FUNCTION changed_repeats(tenant uuid, submission uuid) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    SELECT changed_repeats FROM form_submissions
-    WHERE workspace_id = tenant AND submission_id = submission
+    SELECT times FROM changed_repeats WHERE workspace_id = tenant AND run_id = submission
       AND (is_operator() OR tenant = ANY (workspaces_as('viewer')))
 $$;
 COMMENT ON FUNCTION changed_repeats IS
-    'How often the key of a submission came back with another payload; null once its claim has '
-    'moved into the memory';
+    'How often the key of a submission came back with another payload; null if it never did';
 
 REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, sign_in_link,
     begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats FROM PUBLIC;

@@ -8,7 +8,7 @@
 -- key to the door (webhook, workflow) would check again, row by row, what the claiming statement
 -- checks by its join.
 --
--- Claims are made in one half of their table. When there are many, the halves change places, and
+-- Claims are made in one half of their kind. When there are many, the halves change places, and
 -- what the other one holds is moved to the memory, which no claim may overlook: see
 -- V12__memory.sql.
 --
@@ -83,25 +83,26 @@ COMMENT ON FUNCTION lease_is_over IS
 
 CREATE TABLE claim_halves (
     source       text PRIMARY KEY CHECK (source IN ('deliveries', 'submissions')),
-    filled       smallint NOT NULL DEFAULT 1 CHECK (filled BETWEEN 1 AND 2),
+    filled       smallint NOT NULL,
+    other        smallint NOT NULL,
     filled_since timestamptz NOT NULL DEFAULT now(),
     carried      bigint NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE claim_halves IS 'The halves of the tables of claims';
-COMMENT ON COLUMN claim_halves.source IS
-    'deliveries: of webhook_deliveries; submissions: of form_submissions';
+COMMENT ON TABLE claim_halves IS 'The halves of each kind of claims';
+COMMENT ON COLUMN claim_halves.source IS 'The kind';
 COMMENT ON COLUMN claim_halves.filled IS 'The half in which claims are made';
+COMMENT ON COLUMN claim_halves.other IS 'The other half of the kind';
 COMMENT ON COLUMN claim_halves.filled_since IS
     'When that began: all claims of the other half are older; by the database''s clock';
 COMMENT ON COLUMN claim_halves.carried IS
     'How many claims were carried over into it from the other half';
-INSERT INTO claim_halves (source) VALUES ('deliveries'), ('submissions');
+INSERT INTO claim_halves (source, filled, other) VALUES ('deliveries', 1, 2), ('submissions', 3, 4);
 
 -- Whoever makes claims holds this lock from before its snapshot until the claims are committed, so
 -- who gets it alone knows that all claims that began before are over, and that later ones see what
 -- is committed now. It is the lock of a table, because anybody may take an advisory lock.
 
-CREATE FUNCTION join_claiming(claimed text) RETURNS smallint LANGUAGE plpgsql
+CREATE FUNCTION join_claiming(kind text) RETURNS claim_halves LANGUAGE plpgsql
     SET search_path FROM CURRENT AS $$
 BEGIN
     -- Otherwise what follows would not see what is committed now.
@@ -110,11 +111,11 @@ BEGIN
             USING ERRCODE = 'invalid_transaction_state';
     END IF;
     LOCK TABLE claim_halves IN ROW SHARE MODE;
-    RETURN (SELECT filled FROM claim_halves WHERE source = claimed);
+    RETURN (SELECT h FROM claim_halves h WHERE h.source = kind);
 END
 $$;
 COMMENT ON FUNCTION join_claiming IS
-    'Lets what waits for claims to be over wait for this one; returns the half to claim in';
+    'Lets what waits for claims to be over wait for this one; returns the halves of the kind';
 CREATE FUNCTION await_claims() RETURNS void LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     LOCK TABLE claim_halves IN EXCLUSIVE MODE;
@@ -123,299 +124,231 @@ $$;
 COMMENT ON FUNCTION await_claims IS
     'Waits for all claims that are under way; later ones wait until the transaction is over';
 
-CREATE TABLE webhook_deliveries (
+-- At most eight columns: with more, a row of which one is null would be eight bytes longer.
+
+CREATE TABLE claims (
     batch_id     bigint NOT NULL,
     workspace_id uuid NOT NULL,
     key_high     uuid NOT NULL,
     key_low      uuid NOT NULL,
-    delivery_id  uuid NOT NULL,
+    claim_id     uuid NOT NULL,
+    payload_hash bigint,
     half         smallint NOT NULL,
-    body_hash    bigint,
+    release_ids  uuid[],
     PRIMARY KEY (workspace_id, key_high, key_low, half)
 ) PARTITION BY LIST (half);
--- A half is filled and emptied as a whole, so vacuum would find next to nothing.
-CREATE TABLE webhook_deliveries_1 PARTITION OF webhook_deliveries FOR VALUES IN (1)
+CREATE TABLE webhook_deliveries PARTITION OF claims FOR VALUES IN (1, 2) PARTITION BY LIST (half);
+CREATE TABLE form_submissions PARTITION OF claims FOR VALUES IN (3, 4) PARTITION BY LIST (half);
+-- A half of deliveries is filled and emptied as a whole, so vacuum would find next to nothing.
+CREATE TABLE claims_1 PARTITION OF webhook_deliveries FOR VALUES IN (1)
     WITH (autovacuum_enabled = false);
-CREATE TABLE webhook_deliveries_2 PARTITION OF webhook_deliveries FOR VALUES IN (2)
+CREATE TABLE claims_2 PARTITION OF webhook_deliveries FOR VALUES IN (2)
     WITH (autovacuum_enabled = false);
-COMMENT ON TABLE webhook_deliveries IS
-    'One distinct body received by one webhook, or one id of its sender: the claim by which it is '
-    'accepted once';
-COMMENT ON COLUMN webhook_deliveries.batch_id IS
+CREATE TABLE claims_3 PARTITION OF form_submissions FOR VALUES IN (3);
+CREATE TABLE claims_4 PARTITION OF form_submissions FOR VALUES IN (4);
+CREATE INDEX form_submissions_by_id ON form_submissions (claim_id);
+COMMENT ON TABLE claims IS
+    'One distinct body received by one webhook, one id of its sender, or one idempotency key of a '
+    'form: the claim by which it is accepted once';
+COMMENT ON TABLE webhook_deliveries IS 'The claims of deliveries: halves 1 and 2';
+COMMENT ON TABLE form_submissions IS 'The claims of submissions: halves 3 and 4';
+COMMENT ON COLUMN claims.batch_id IS
     'The claim is open while this batch has a row in open_batches, otherwise settled';
-COMMENT ON COLUMN webhook_deliveries.key_high IS
-    'First half of SHA-256(webhook_id, SHA-256(body)), or of the id in place of the body';
-COMMENT ON COLUMN webhook_deliveries.key_low IS 'Second half';
-COMMENT ON COLUMN webhook_deliveries.delivery_id IS 'Id of the signal; the same for every attempt';
-COMMENT ON COLUMN webhook_deliveries.half IS 'Each half has a table of its own; no key is in both';
-COMMENT ON COLUMN webhook_deliveries.body_hash IS
-    'Where the key is an id: first 8 bytes of SHA-256(SHA-256(id), body); null if it was '
-    'taken over or carried over';
+COMMENT ON COLUMN claims.key_high IS
+    'First half of SHA-256(webhook_id, SHA-256(body)), or of the id in place of the body; of '
+    'SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link is still a retry';
+COMMENT ON COLUMN claims.key_low IS 'Second half';
+COMMENT ON COLUMN claims.claim_id IS
+    'Id of the signal or the run; the same for every attempt';
+COMMENT ON COLUMN claims.payload_hash IS
+    'Unless the key is a body: first 8 bytes of SHA-256(SHA-256(id or idempotency key), payload), '
+    'so that the payload can''t be guessed without the key; null if it was taken over or carried '
+    'over, and when the input of its run is not kept';
+COMMENT ON COLUMN claims.half IS
+    'Each half of each kind has a table of its own; no key is in both halves';
+COMMENT ON COLUMN claims.release_ids IS
+    'Releases of the links through which a submission came, in one attempt each';
 
-CREATE FUNCTION claim_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
-    hashes bytea[], batches bigint[], ids uuid[], lease_seconds double precision,
-    closing bigint[], bodies bigint[], versions bigint[] DEFAULT NULL)
-RETURNS TABLE (id uuid, is_new boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-DECLARE
-    filled smallint := join_claiming('deliveries');
+CREATE TABLE changed_repeats (
+    workspace_id uuid NOT NULL,
+    run_id       uuid NOT NULL,
+    times        bigint NOT NULL,
+    PRIMARY KEY (workspace_id, run_id)
+);
+COMMENT ON TABLE changed_repeats IS
+    'Submissions whose idempotency key was repeated with another payload, which changed nothing';
+COMMENT ON COLUMN changed_repeats.times IS 'How often';
+
+-- Only a key of a live door is claimed, found or taken over. The gateway calls this under its own
+-- rights, too.
+
+CREATE FUNCTION live_keys(kind text, workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    versions bigint[], hashes bytea[])
+RETURNS TABLE (place bigint, workspace_id uuid, key_high uuid, key_low uuid, door bytea,
+    sha256 bytea, memory uuid, first_half integer, release_id uuid, is_open boolean,
+    is_counted boolean)
+LANGUAGE plpgsql STABLE ROWS 1 SET search_path FROM CURRENT AS $$
 BEGIN
-    RETURN QUERY
-    WITH closed AS (
-        DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
-    ), wanted AS (
-        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.body_hash,
-            n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, bodies, versions)
-             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, new_id, body_hash,
-                version)
-        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+    IF kind = 'deliveries' THEN
+        RETURN QUERY
+        SELECT n.place, n.workspace_id, n.key_high, n.key_low, n.door, n.sha256,
+            coalesce(w.memory_id, w.webhook_id), 1, NULL::uuid, true, false
+        FROM unnest(workspaces, highs, lows, doors, versions, hashes) WITH ORDINALITY
+             AS n (workspace_id, key_high, key_low, door, version, sha256, place)
+        JOIN webhooks w
+            ON w.workspace_id = n.workspace_id AND w.webhook_id = encode(n.door, 'hex')::uuid
             AND w.deleted_at IS NULL AND (n.version IS NULL OR n.version = w.version)
-            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
-        WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
-            AND (SELECT true FROM webhook_deliveries d
-                WHERE d.half = 3 - filled AND d.workspace_id = n.workspace_id
-                    AND d.key_high = n.key_high AND d.key_low = n.key_low) IS NULL
-    ), claimed AS (
-        INSERT INTO webhook_deliveries AS d
-            (workspace_id, key_high, key_low, half, batch_id, delivery_id, body_hash)
-        SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id, n.body_hash
-        FROM wanted n WHERE NOT n.is_remembered
-        ORDER BY n.workspace_id, n.key_high, n.key_low
-        ON CONFLICT DO NOTHING
-        RETURNING d.batch_id, d.delivery_id
-    ), opened AS (
-        INSERT INTO open_batches (batch_id, lease_until)
-        SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
-            FROM claimed c GROUP BY c.batch_id
-    )
-    SELECT c.delivery_id, true FROM claimed c
-    UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
-    -- A sender that uses the new secret no longer needs the replaced ones. Skips locked rows; the
-    -- next delivery ends those.
-    UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
-    FROM (
-        SELECT f.workspace_id, f.webhook_id
-        FROM unnest(workspaces, doors) AS u (workspace_id, webhook_id)
-        JOIN webhooks n ON n.workspace_id = u.workspace_id AND n.webhook_id = u.webhook_id
-            AND n.replaces IS NOT NULL AND n.deleted_at IS NULL
-            AND (n.ends_at IS NULL OR n.ends_at > statement_timestamp())
-        JOIN webhooks f ON f.workspace_id = n.workspace_id AND f.memory_id = n.memory_id
-            AND f.webhook_id <> n.webhook_id
-            AND f.deleted_at IS NULL AND f.ends_at IS NOT NULL AND f.created_at < n.created_at
-        ORDER BY f.workspace_id, f.webhook_id FOR NO KEY UPDATE OF f SKIP LOCKED
-    ) former
-    WHERE o.workspace_id = former.workspace_id AND o.webhook_id = former.webhook_id;
+            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp());
+    ELSE
+        RETURN QUERY
+        SELECT n.place, n.workspace_id, n.key_high, n.key_low, n.door, n.sha256,
+            l.workflow_id, 3, l.release_id, l.is_open, l.is_counted
+        FROM unnest(workspaces, highs, lows, doors, hashes) WITH ORDINALITY
+             AS n (workspace_id, key_high, key_low, door, sha256, place)
+        JOIN live_links l ON l.token_sha256 = n.door AND l.workspace_id = n.workspace_id;
+    END IF;
 END
 $$;
-COMMENT ON FUNCTION claim_deliveries IS
-    'Claims bodies of live webhooks that have no row yet and are not remembered, and opens the '
-    'batches for them; also deletes closed batches; returns the ids of the claimed deliveries, and '
-    'those that would have been given to what is remembered';
-
-CREATE FUNCTION take_over_deliveries(workspaces uuid[], highs uuid[], lows uuid[], doors uuid[],
-    hashes bytea[], batches bigint[], lease_seconds double precision,
-    versions bigint[] DEFAULT NULL)
-RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-BEGIN
-    RETURN QUERY
-    WITH free AS (
-        SELECT d.workspace_id, d.key_high, d.key_low, d.half, n.batch_id
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches, versions)
-             AS n (workspace_id, key_high, key_low, webhook_id, sha256, batch_id, version)
-        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-            AND w.deleted_at IS NULL AND (n.version IS NULL OR n.version = w.version)
-            AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
-        JOIN webhook_deliveries d
-            ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
-        JOIN open_batches o ON o.batch_id = d.batch_id
-        WHERE lease_is_over(o.lease_until, lease_seconds)
-          AND is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
-        FOR UPDATE OF d SKIP LOCKED
-    ), taken AS (
-        -- Bodies are no longer compared: which one counts is not known.
-        UPDATE webhook_deliveries d SET batch_id = f.batch_id, body_hash = NULL FROM free f
-        WHERE d.workspace_id = f.workspace_id AND d.key_high = f.key_high AND d.key_low = f.key_low
-            AND d.half = f.half
-        RETURNING d.batch_id, d.delivery_id
-    ), opened AS (
-        INSERT INTO open_batches (batch_id, lease_until)
-        SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
-            FROM taken t GROUP BY t.batch_id
-        -- Locked, so that it can't be forgotten just now.
-        ON CONFLICT (batch_id) DO UPDATE SET lease_until = EXCLUDED.lease_until
-    )
-    SELECT delivery_id FROM taken;
-END
-$$;
-COMMENT ON FUNCTION take_over_deliveries IS
-    'Moves claims whose lease is over into new batches, unless another gateway is doing it; '
-    'returns the ids of the moved deliveries';
-
-CREATE FUNCTION count_changed_deliveries(workspaces uuid[], highs uuid[], lows uuid[],
-    doors uuid[], hashes bytea[], bodies bigint[])
-RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-BEGIN
-    RETURN QUERY
-    SELECT count(*)
-    FROM unnest(workspaces, highs, lows, doors, hashes, bodies)
-         AS n (workspace_id, key_high, key_low, webhook_id, sha256, body_hash)
-    JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-    JOIN webhook_deliveries d
-        ON d.workspace_id = n.workspace_id AND d.key_high = n.key_high AND d.key_low = n.key_low
-    WHERE is_key_of(coalesce(w.memory_id, w.webhook_id), n.sha256, n.key_high, n.key_low)
-        AND d.body_hash <> n.body_hash;
-END
-$$;
-COMMENT ON FUNCTION count_changed_deliveries IS
-    'The number of those among deliveries with known ids that have another body than the first';
-
-CREATE TABLE form_submissions (
-    batch_id        bigint NOT NULL,
-    workspace_id    uuid NOT NULL,
-    key_high        uuid NOT NULL,
-    key_low         uuid NOT NULL,
-    submission_id   uuid NOT NULL,
-    release_ids     uuid[] NOT NULL,
-    payload_hash    bigint,
-    changed_repeats integer NOT NULL DEFAULT 0,
-    half            smallint NOT NULL,
-    PRIMARY KEY (workspace_id, key_high, key_low, half)
-) PARTITION BY LIST (half);
-CREATE TABLE form_submissions_1 PARTITION OF form_submissions FOR VALUES IN (1);
-CREATE TABLE form_submissions_2 PARTITION OF form_submissions FOR VALUES IN (2);
-COMMENT ON TABLE form_submissions IS
-    'One accepted form post: the claim that lets its idempotency key start one run';
-COMMENT ON COLUMN form_submissions.batch_id IS
-    'The claim is open while this batch has a row in open_batches, otherwise settled';
-COMMENT ON COLUMN form_submissions.key_high IS
-    'First half of SHA-256(workflow_id, SHA-256(idempotency key)): a retry through a newer link '
-    'is still a retry';
-COMMENT ON COLUMN form_submissions.submission_id IS 'Id of the run; the same for every attempt';
-COMMENT ON COLUMN form_submissions.release_ids IS
-    'Releases of the links through which it came, in one attempt each';
-COMMENT ON COLUMN form_submissions.payload_hash IS
-    'First 8 bytes of SHA-256(SHA-256(idempotency key), payload), so that the payload can''t be '
-    'guessed without the key; null if it was taken over or carried over, and when the input of '
-    'its run is not kept';
-COMMENT ON COLUMN form_submissions.changed_repeats IS
-    'How often the key was repeated with another payload, which changed nothing';
-CREATE INDEX form_submissions_by_id ON form_submissions (submission_id);
+COMMENT ON FUNCTION live_keys IS
+    'Those of the keys whose door is live: a webhook, by its id, of the version by which the entry '
+    'was checked, or a form link, by the hash of its token; with the first of the halves that may '
+    'have their claims. That they belong to the door is not checked';
 
 -- A claim through a link with a limit locks the link's row, and so sees all earlier claims.
 
-CREATE FUNCTION claim_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[], batches bigint[], ids uuid[], lease_seconds double precision,
-    closing bigint[], payloads bigint[])
+CREATE FUNCTION admit_answers(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    hashes bytea[], ids uuid[])
+RETURNS uuid[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    -- A link that others count on, or keep locked, is skipped: its keys stay unclaimed, and are
+    -- tried again by those who wait for them alone.
+    counted uuid[] := ARRAY(SELECT b.form_link_id FROM form_links b
+        WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
+            AND b.answers < b.max_answers
+            AND (b.closes_at IS NULL OR b.closes_at > statement_timestamp())
+        ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE SKIP LOCKED);
+BEGIN
+    IF counted = '{}' THEN
+        RETURN counted;
+    END IF;
+    RETURN ARRAY(
+        SELECT k.id FROM (
+            SELECT ids[k.place] AS id, b.max_answers - b.answers AS free,
+                row_number() OVER (PARTITION BY k.door ORDER BY k.key_high, k.key_low) AS number
+            FROM live_keys('submissions', workspaces, highs, lows, doors, NULL, hashes) k
+            JOIN form_links b ON b.token_sha256 = k.door
+            WHERE b.form_link_id = ANY (counted)
+              AND is_key_of(k.memory, k.sha256, k.key_high, k.key_low)
+              AND k.key_high NOT IN (SELECT remembered(workspaces, highs))
+              AND (SELECT true FROM form_submissions s
+                  WHERE s.workspace_id = k.workspace_id AND s.key_high = k.key_high
+                      AND s.key_low = k.key_low) IS NULL) k
+        WHERE k.number <= k.free);
+END
+$$;
+COMMENT ON FUNCTION admit_answers IS
+    'The ids of new submissions for which their links with a limit have places; locks these links';
+
+CREATE FUNCTION claim(kind text, workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    versions bigint[], hashes bytea[], payloads bigint[], batches bigint[], ids uuid[],
+    lease_seconds double precision, closing bigint[])
 RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-    filled smallint := join_claiming('submissions');
-    counted uuid[];
+    halves claim_halves := join_claiming(kind);
     admitted uuid[];
 BEGIN
-    PERFORM FROM form_links b
-    WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
-        AND b.answers < b.max_answers
-      AND (b.closes_at IS NULL OR b.closes_at > statement_timestamp());
-    IF FOUND THEN
-        -- A link that others count on, or keep locked, is skipped: its keys stay unclaimed, and are
-        -- tried again by those who wait for them alone.
-        counted := ARRAY(SELECT b.form_link_id FROM form_links b
-            WHERE b.token_sha256 = ANY (doors) AND b.max_answers IS NOT NULL AND b.ended_at IS NULL
-            ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE SKIP LOCKED);
-        admitted := ARRAY(
-            SELECT n.new_id FROM (
-                SELECT n.new_id, b.max_answers - b.answers AS places,
-                    row_number() OVER (PARTITION BY b.form_link_id
-                        ORDER BY n.workspace_id, n.key_high, n.key_low) AS place
-                FROM unnest(workspaces, highs, lows, doors, hashes, ids)
-                     AS n (workspace_id, key_high, key_low, token_sha256, sha256, new_id)
-                JOIN live_links l ON l.token_sha256 = n.token_sha256
-                    AND l.workspace_id = n.workspace_id
-                JOIN form_links b
-                    ON b.workspace_id = l.workspace_id AND b.form_link_id = l.form_link_id
-                WHERE b.form_link_id = ANY (counted)
-                  AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-                  AND n.key_high NOT IN (SELECT remembered(workspaces, highs))
-                  AND NOT EXISTS (
-                      SELECT FROM form_submissions s
-                      WHERE s.workspace_id = n.workspace_id AND s.key_high = n.key_high
-                          AND s.key_low = n.key_low)) n
-            WHERE n.place <= n.places);
+    IF kind = 'submissions' THEN
+        admitted := admit_answers(workspaces, highs, lows, doors, hashes, ids);
     END IF;
     RETURN QUERY
     WITH closed AS (
         DELETE FROM open_batches o WHERE o.batch_id = ANY (closing)
     ), wanted AS (
-        SELECT n.workspace_id, n.key_high, n.key_low, n.batch_id, n.new_id, n.payload_hash,
-            l.release_id, l.form_link_id,
-            n.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches, ids, payloads)
-             AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id, new_id,
-                 payload_hash)
-        JOIN live_links l ON l.token_sha256 = n.token_sha256 AND l.workspace_id = n.workspace_id
-        WHERE l.is_open AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-            AND (NOT l.is_counted OR l.form_link_id = ANY (counted) AND n.new_id = ANY (admitted))
-            AND (SELECT true FROM form_submissions s
-                WHERE s.half = 3 - filled AND s.workspace_id = n.workspace_id
-                    AND s.key_high = n.key_high AND s.key_low = n.key_low) IS NULL
+        SELECT k.workspace_id, k.key_high, k.key_low, k.release_id, ids[k.place] AS new_id,
+            batches[k.place] AS batch_id, payloads[k.place] AS payload_hash,
+            k.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
+        FROM live_keys(kind, workspaces, highs, lows, doors, versions, hashes) k
+        WHERE k.is_open AND is_key_of(k.memory, k.sha256, k.key_high, k.key_low)
+            AND (NOT k.is_counted OR ids[k.place] = ANY (admitted))
+            AND (SELECT true FROM claims c
+                WHERE c.half = halves.other AND c.workspace_id = k.workspace_id
+                    AND c.key_high = k.key_high AND c.key_low = k.key_low) IS NULL
     ), claimed AS (
-        INSERT INTO form_submissions AS s
-            (workspace_id, key_high, key_low, half, batch_id, submission_id, release_ids,
-                payload_hash)
-        SELECT n.workspace_id, n.key_high, n.key_low, filled, n.batch_id, n.new_id,
-            ARRAY[n.release_id], n.payload_hash
+        INSERT INTO claims AS c
+            (workspace_id, key_high, key_low, half, batch_id, claim_id, payload_hash, release_ids)
+        SELECT n.workspace_id, n.key_high, n.key_low, halves.filled, n.batch_id, n.new_id,
+            n.payload_hash, CASE WHEN n.release_id IS NOT NULL THEN ARRAY[n.release_id] END
         FROM wanted n WHERE NOT n.is_remembered
         ORDER BY n.workspace_id, n.key_high, n.key_low
         ON CONFLICT DO NOTHING
-        RETURNING s.batch_id, s.submission_id
+        RETURNING c.batch_id, c.claim_id
     ), opened AS (
         INSERT INTO open_batches (batch_id, lease_until)
         SELECT c.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
             FROM claimed c GROUP BY c.batch_id
-    ), counted AS (
+    )
+    SELECT c.claim_id, true FROM claimed c
+    UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
+    IF kind = 'deliveries' THEN
+        -- A sender that uses the new secret no longer needs the replaced ones. Skips locked rows;
+        -- the next delivery ends those.
+        UPDATE webhooks o SET deleted_at = clock_timestamp(), secret_sealed = NULL
+        FROM (
+            SELECT f.workspace_id, f.webhook_id
+            FROM (SELECT DISTINCT * FROM unnest(workspaces, doors)) AS u (workspace_id, door)
+            JOIN webhooks n ON n.workspace_id = u.workspace_id
+                AND n.webhook_id = encode(u.door, 'hex')::uuid
+                AND n.replaces IS NOT NULL AND n.deleted_at IS NULL
+                AND (n.ends_at IS NULL OR n.ends_at > statement_timestamp())
+            JOIN webhooks f ON f.workspace_id = n.workspace_id AND f.memory_id = n.memory_id
+                AND f.webhook_id <> n.webhook_id
+                AND f.deleted_at IS NULL AND f.ends_at IS NOT NULL AND f.created_at < n.created_at
+            ORDER BY f.workspace_id, f.webhook_id FOR NO KEY UPDATE OF f SKIP LOCKED
+        ) former
+        WHERE o.workspace_id = former.workspace_id AND o.webhook_id = former.webhook_id;
+    ELSIF admitted <> '{}' THEN
         UPDATE form_links f SET answers = f.answers + t.times
         FROM (
-            SELECT w.workspace_id, w.form_link_id, count(*) AS times
-            FROM claimed c JOIN wanted w ON w.new_id = c.submission_id
-            WHERE c.submission_id = ANY (admitted)
-            GROUP BY w.workspace_id, w.form_link_id
+            SELECT u.door, count(*) AS times
+            FROM unnest(doors, ids) AS u (door, id)
+            JOIN form_submissions s ON s.claim_id = u.id
+            WHERE u.id = ANY (admitted)
+            GROUP BY u.door
         ) t
-        WHERE f.workspace_id = t.workspace_id AND f.form_link_id = t.form_link_id
-    )
-    SELECT c.submission_id, true FROM claimed c
-    UNION ALL SELECT n.new_id, false FROM wanted n WHERE n.is_remembered;
+        WHERE f.token_sha256 = t.door;
+    END IF;
 END
 $$;
-COMMENT ON FUNCTION claim_submissions IS
-    'Like claim_deliveries, for idempotency keys of workflows with a live link';
+COMMENT ON FUNCTION claim IS
+    'Claims keys of live doors that have no row yet and are not remembered, and opens the batches '
+    'for them; also deletes closed batches; returns the ids of the claims, and those that would '
+    'have been given to what is remembered';
 
-CREATE FUNCTION take_over_submissions(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[], batches bigint[], lease_seconds double precision)
+CREATE FUNCTION take_over(kind text, workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
+    versions bigint[], hashes bytea[], batches bigint[], lease_seconds double precision)
 RETURNS SETOF uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
     WITH free AS (
-        SELECT s.workspace_id, s.key_high, s.key_low, s.half, n.batch_id, l.release_id
-        FROM unnest(workspaces, highs, lows, doors, hashes, batches)
-             AS n (workspace_id, key_high, key_low, token_sha256, sha256, batch_id)
-        JOIN live_links l ON l.token_sha256 = n.token_sha256
-            AND l.workspace_id = n.workspace_id
-        JOIN form_submissions s
-            ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
-        JOIN open_batches o ON o.batch_id = s.batch_id
-        WHERE lease_is_over(o.lease_until, lease_seconds)
-          AND is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-        FOR UPDATE OF s SKIP LOCKED
+        SELECT c.part, c.place, k.release_id, batches[k.place] AS batch_id
+        FROM live_keys(kind, workspaces, highs, lows, doors, versions, hashes) k
+        CROSS JOIN LATERAL (
+            SELECT c.tableoid AS part, c.ctid AS place FROM claims c
+            WHERE c.workspace_id = k.workspace_id AND c.key_high = k.key_high
+                AND c.key_low = k.key_low AND c.half BETWEEN k.first_half AND k.first_half + 1
+                AND lease_is_over((SELECT o.lease_until FROM open_batches o
+                    WHERE o.batch_id = c.batch_id), lease_seconds)
+            FOR UPDATE SKIP LOCKED) c
+        WHERE is_key_of(k.memory, k.sha256, k.key_high, k.key_low)
     ), taken AS (
-        UPDATE form_submissions s SET batch_id = f.batch_id, payload_hash = NULL, release_ids =
-            CASE WHEN f.release_id = ANY (s.release_ids) THEN s.release_ids ELSE s.release_ids
-                || f.release_id END
-        FROM free f
-        WHERE s.workspace_id = f.workspace_id AND s.key_high = f.key_high AND s.key_low = f.key_low
-            AND s.half = f.half
-        RETURNING s.batch_id, s.submission_id
+        -- Payloads are no longer compared: which one counts is not known. Each of them may have
+        -- been published, and was validated against the release of its own link.
+        UPDATE claims c SET batch_id = f.batch_id, payload_hash = NULL,
+            release_ids = CASE WHEN f.release_id <> ALL (c.release_ids)
+                THEN c.release_ids || f.release_id ELSE c.release_ids END
+        FROM free f WHERE c.tableoid = f.part AND c.ctid = f.place
+        RETURNING c.batch_id, c.claim_id
     ), opened AS (
         INSERT INTO open_batches (batch_id, lease_until)
         SELECT t.batch_id, clock_timestamp() + lease_seconds * interval '1 second'
@@ -423,95 +356,64 @@ BEGIN
         -- Locked, so that it can't be forgotten just now.
         ON CONFLICT (batch_id) DO UPDATE SET lease_until = EXCLUDED.lease_until
     )
-    SELECT submission_id FROM taken;
+    SELECT t.claim_id FROM taken t;
 END
 $$;
-COMMENT ON FUNCTION take_over_submissions IS
-    'Like take_over_deliveries; the payload published now was validated against the release of '
-    'this link, and a payload that an earlier attempt may have published against the release of '
-    'its own link';
+COMMENT ON FUNCTION take_over IS
+    'Moves claims whose lease is over into new batches, unless another gateway is doing it; '
+    'returns the ids of the moved claims';
 
-CREATE FUNCTION count_changed_repeats(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[], payloads bigint[])
+CREATE FUNCTION count_changed(kind text, workspaces uuid[], highs uuid[], lows uuid[],
+    doors bytea[], versions bigint[], hashes bytea[], payloads bigint[])
 RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
     WITH changed AS (
-        SELECT s.workspace_id, s.key_high, s.key_low, count(*) AS times
-        FROM unnest(workspaces, highs, lows, doors, hashes, payloads)
-             AS n (workspace_id, key_high, key_low, token_sha256, sha256, payload_hash)
-        JOIN live_links l ON l.token_sha256 = n.token_sha256
-            AND l.workspace_id = n.workspace_id
-        JOIN form_submissions s
-            ON s.workspace_id = n.workspace_id AND s.key_high = n.key_high AND s.key_low = n.key_low
-        WHERE is_key_of(l.workflow_id, n.sha256, n.key_high, n.key_low)
-            AND s.payload_hash <> n.payload_hash
-        GROUP BY s.workspace_id, s.key_high, s.key_low
-    ), locked AS (
-        -- In order, so that two gateways can't deadlock.
-        SELECT s.workspace_id, s.key_high, s.key_low, c.times
-        FROM form_submissions s JOIN changed c USING (workspace_id, key_high, key_low)
-        ORDER BY s.workspace_id, s.key_high, s.key_low FOR UPDATE OF s
+        SELECT c.workspace_id, c.claim_id, count(*) AS times
+        FROM live_keys(kind, workspaces, highs, lows, doors, versions, hashes) k
+        JOIN LATERAL (
+            SELECT * FROM claims c
+            WHERE c.workspace_id = k.workspace_id AND c.key_high = k.key_high
+                AND c.key_low = k.key_low AND c.half BETWEEN k.first_half AND k.first_half + 1
+            LIMIT 1) c ON is_key_of(k.memory, k.sha256, k.key_high, k.key_low)
+        WHERE c.payload_hash <> payloads[k.place]
+        GROUP BY c.workspace_id, c.claim_id
     ), kept AS (
-        UPDATE form_submissions s SET changed_repeats = least(s.changed_repeats + c.times,
-            2147483647)
-        FROM locked c
-        WHERE s.workspace_id = c.workspace_id AND s.key_high = c.key_high AND s.key_low = c.key_low
-        RETURNING c.times
+        INSERT INTO changed_repeats AS r (workspace_id, run_id, times)
+        SELECT c.workspace_id, c.claim_id, c.times FROM changed c WHERE kind = 'submissions'
+        -- In order, so that two gateways can't deadlock.
+        ORDER BY c.workspace_id, c.claim_id
+        ON CONFLICT (workspace_id, run_id) DO UPDATE SET times = r.times + EXCLUDED.times
     )
-    SELECT coalesce(sum(times), 0)::bigint FROM kept;
+    SELECT coalesce(sum(c.times), 0)::bigint FROM changed c;
 END
 $$;
-COMMENT ON FUNCTION count_changed_repeats IS
-    'Counts, among submissions with known keys, those with another payload than the first; '
-    'returns their number';
+COMMENT ON FUNCTION count_changed IS
+    'Counts, among entries with known keys, those with another payload than the first, and notes '
+    'it of submissions; returns their number';
 
--- An operator claims anew what was lost with the database, settled, unless the key was claimed
--- under another id.
-
-CREATE FUNCTION claim_lost_delivery(workspace uuid, high uuid, low uuid, id uuid)
+CREATE FUNCTION claim_lost(kind text, workspace uuid, high uuid, low uuid, id uuid, releases uuid[])
 RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-    filled smallint := join_claiming('deliveries');
+    halves claim_halves := join_claiming(kind);
 BEGIN
-    INSERT INTO webhook_deliveries (batch_id, workspace_id, key_high, key_low, half, delivery_id)
-    SELECT 0, workspace, high, low, filled, id
+    INSERT INTO claims (batch_id, workspace_id, key_high, key_low, half, claim_id, release_ids)
+    SELECT 0, workspace, high, low, halves.filled, id, releases
     WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
-        AND NOT EXISTS (SELECT FROM webhook_deliveries d
-            WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low)
+        AND NOT EXISTS (SELECT FROM claims c
+            WHERE c.workspace_id = workspace AND c.key_high = high AND c.key_low = low)
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        UPDATE webhook_deliveries d SET batch_id = 0
-        WHERE d.workspace_id = workspace AND d.key_high = high AND d.key_low = low
-            AND d.delivery_id = id;
+        UPDATE claims c SET batch_id = 0, release_ids = c.release_ids || releases
+        WHERE c.workspace_id = workspace AND c.key_high = high AND c.key_low = low
+            AND c.claim_id = id;
     END IF;
     RETURN FOUND;
 END
 $$;
-COMMENT ON FUNCTION claim_lost_delivery IS
-    'Claims a delivery; false if its body was claimed under another id, or is remembered';
-
-CREATE FUNCTION claim_lost_submission(workspace uuid, high uuid, low uuid, id uuid, release uuid)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-DECLARE
-    filled smallint := join_claiming('submissions');
-BEGIN
-    INSERT INTO form_submissions
-        (batch_id, workspace_id, key_high, key_low, half, submission_id, release_ids)
-    SELECT 0, workspace, high, low, filled, id, ARRAY[release]
-    WHERE high NOT IN (SELECT remembered(ARRAY[workspace], ARRAY[high]))
-        AND NOT EXISTS (SELECT FROM form_submissions s
-            WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low)
-    ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        UPDATE form_submissions s SET batch_id = 0, release_ids = s.release_ids || release
-        WHERE s.workspace_id = workspace AND s.key_high = high AND s.key_low = low
-            AND s.submission_id = id;
-    END IF;
-    RETURN FOUND;
-END
-$$;
-COMMENT ON FUNCTION claim_lost_submission IS 'Like claim_lost_delivery, for a release';
+COMMENT ON FUNCTION claim_lost IS
+    'Claims anew, settled, what was lost with the database, a submission for its release; false if '
+    'the key was claimed under another id, or is remembered';
 
 -- The number of queues is stored here, so that a change of the gateways' setting leaves no queue
 -- without a worker.
@@ -585,9 +487,7 @@ COMMENT ON FUNCTION spill_batches IS
 
 CREATE VIEW interrupted_batches AS
 SELECT DISTINCT o.batch_id, o.lease_until
-FROM open_batches o JOIN (
-    SELECT batch_id FROM webhook_deliveries UNION ALL SELECT batch_id FROM form_submissions
-) claims ON claims.batch_id = o.batch_id
+FROM open_batches o JOIN claims c ON c.batch_id = o.batch_id
 WHERE o.lease_until < clock_timestamp();
 COMMENT ON VIEW interrupted_batches IS
     'Batches that were claimed and perhaps not published, and whose claims were not all taken over';
@@ -608,15 +508,12 @@ COMMENT ON FUNCTION forget_batches IS
     'Deletes batches whose claims were all taken over, an hour after their leases; returns their '
     'number';
 
-REVOKE EXECUTE ON FUNCTION join_claiming, await_claims, claim_deliveries, take_over_deliveries,
-    count_changed_deliveries, claim_submissions, take_over_submissions, count_changed_repeats,
-    claim_lost_delivery, claim_lost_submission, close_batches, end_leases, spill_batches,
-    forget_batches FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_deliveries, take_over_deliveries, count_changed_deliveries,
-    claim_submissions, take_over_submissions, count_changed_repeats, close_batches, end_leases,
-    spill_batches TO letterbox_gateway;
+REVOKE EXECUTE ON FUNCTION join_claiming, await_claims, claim, take_over, count_changed,
+    claim_lost, close_batches, end_leases, spill_batches, forget_batches FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim, take_over, count_changed, close_batches, end_leases, spill_batches
+    TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION forget_batches TO letterbox_worker;
-GRANT EXECUTE ON FUNCTION claim_lost_delivery, claim_lost_submission TO letterbox_operator;
+GRANT EXECUTE ON FUNCTION claim_lost TO letterbox_operator;
 GRANT SELECT ON open_batches TO letterbox_gateway;
 GRANT SELECT (workspace_id, is_aside, spilled_at, length) ON spilled_messages TO letterbox_gateway;
 GRANT SELECT, INSERT (workspace_id, batch_id, is_aside, routing_key, message_type, body, takes),
@@ -624,13 +521,9 @@ GRANT SELECT, INSERT (workspace_id, batch_id, is_aside, routing_key, message_typ
 GRANT SELECT ON open_batches, webhook_deliveries, form_submissions, interrupted_batches
     TO letterbox_operator;
 GRANT SELECT (batch_id, spilled_at) ON spilled_messages TO letterbox_operator;
-GRANT SELECT (batch_id, workspace_id, key_high, key_low, delivery_id, half)
-    ON webhook_deliveries TO letterbox_gateway;
-GRANT SELECT (workspace_id, key_high, key_low, half, delivery_id)
-    ON webhook_deliveries TO letterbox_worker;
-GRANT SELECT (batch_id, workspace_id, key_high, key_low, submission_id)
-    ON form_submissions TO letterbox_gateway;
-GRANT SELECT (workspace_id, key_high, half, submission_id, release_ids)
-    ON form_submissions TO letterbox_worker;
+GRANT SELECT (batch_id, workspace_id, key_high, key_low, claim_id, half) ON claims
+    TO letterbox_gateway;
+GRANT SELECT (workspace_id, key_high, key_low, half, claim_id, release_ids)
+    ON claims, webhook_deliveries, form_submissions TO letterbox_worker;
 GRANT SELECT, UPDATE (queues) ON work_queues TO letterbox_gateway, letterbox_operator;
 GRANT SELECT ON work_queues TO letterbox_worker;

@@ -152,6 +152,8 @@ BEGIN
         WHERE p.workspace_id = old.workspace_id AND p.run_id = old.run_id;
         DELETE FROM run_actions a USING unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE a.workspace_id = old.workspace_id AND a.run_id = old.run_id;
+        DELETE FROM changed_repeats c USING unnest(tenants, ids) AS old (workspace_id, run_id)
+        WHERE c.workspace_id = old.workspace_id AND c.run_id = old.run_id;
         DELETE FROM runs r USING unnest(tenants, ids) AS old (workspace_id, run_id)
         WHERE r.workspace_id = old.workspace_id AND r.run_id = old.run_id;
     END IF;
@@ -192,7 +194,7 @@ CREATE FUNCTION forget_payload_hash()
 BEGIN
     UPDATE form_submissions SET payload_hash = NULL
     WHERE workspace_id = coalesce(NEW.workspace_id, OLD.workspace_id)
-        AND submission_id = coalesce(NEW.run_id, OLD.run_id)
+        AND claim_id = coalesce(NEW.run_id, OLD.run_id)
       AND payload_hash IS NOT NULL;
     RETURN NULL;
 END

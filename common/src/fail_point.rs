@@ -1,5 +1,5 @@
 //! Fail points: steps at which a test build can be told to crash, to fail or to be slow, by the
-//! variable `FAILPOINTS` (`statement.claim_deliveries.after=5*off->1*return(crash)`, as the crate
+//! variable `FAILPOINTS` (`statement.claim_new.after=5*off->1*return(crash)`, as the crate
 //! `fail` reads it). Every statement, publish, acknowledgement and request passes one before and
 //! one after, every transaction one before its commit, and a batch of messages one when it has
 //! arrived. They are nothing in release builds, and without the feature `fail-points`, which only

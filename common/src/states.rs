@@ -184,8 +184,8 @@ text_enum! {
 }
 
 text_enum! {
-    /// Claims that are moved into the memory.
-    pub enum MovedClaims {
+    /// The kinds of claims.
+    pub enum ClaimKind {
         /// Of bodies
         Deliveries = "deliveries",
         /// Of idempotency keys

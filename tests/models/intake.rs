@@ -247,8 +247,7 @@ enum Action {
 
 stands_for! {
     Begin(_) | Gather(..) =>
-        "statement.claim_new_deliveries" "statement.claim_new_submissions"
-        "statement.take_over_deliveries" "statement.take_over_submissions";
+        "statement.claim_new" "statement.take_over_claims";
     Change => "statement.change_halves";
     Remember(_) => "statement.begin_segment" "statement.extend_segment";
     Carry(_) => "statement.extend_segment";

@@ -59,7 +59,7 @@ macro_rules! steps {
 const SPILLS: &[&str] = &["spill", "drain"];
 
 static STEPS: &[Step] = steps! {
-    "claim": "statement.claim_new_deliveries" "statement.claim_new_submissions" of gateways;
+    "claim": "statement.claim_new" of gateways;
     "publish": "publish.webhooks" "publish.forms" of gateways;
     "settle": "statement.close_batches" of gateways;
     "answer": "answer" of gateways;

@@ -73,20 +73,20 @@ impl World {
         }
         // For every release of the workspace: what a message names is another test's matter.
         let releases = "ARRAY(SELECT release_id FROM releases r
-            WHERE r.workspace_id = new.workspace_id), NULL, 0,";
-        for (table, source, claims, kept) in [
-            ("webhook_deliveries", "deliveries", deliveries, ""),
-            ("form_submissions", "submissions", submissions, releases),
+            WHERE r.workspace_id = new.workspace_id)";
+        for (kind, claims, releases) in [
+            ("deliveries", deliveries, "NULL"),
+            ("submissions", submissions, releases),
         ] {
             let workspaces: Vec<WorkspaceId> = claims.iter().map(|one| one.0).collect();
             let highs: Vec<Uuid> = claims.iter().map(|one| one.1.0).collect();
             let lows: Vec<Uuid> = claims.iter().map(|one| one.1.1).collect();
             let ids: Vec<Uuid> = claims.iter().map(|one| one.2).collect();
             let claim = format!(
-                "INSERT INTO {table} SELECT 0, new.*, {kept} filled
+                "INSERT INTO claims SELECT 0, new.*, NULL, filled, {releases}
                  FROM claim_halves, unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[])
                      AS new (workspace_id, high, low, id)
-                 WHERE source = '{source}' ON CONFLICT DO NOTHING"
+                 WHERE source = '{kind}' ON CONFLICT DO NOTHING"
             );
             let values: [&(dyn ToSql + Sync); 4] = [&workspaces, &highs, &lows, &ids];
             self.database.execute(&claim, &values).await.unwrap();

@@ -64,8 +64,8 @@ async fn what_does_not_agree_is_found_with_its_mend() {
     sql("INSERT INTO open_batches (batch_id, lease_until) VALUES (7, clock_timestamp())").await;
     for batch in [0, 7] {
         sql(&format!(
-            "INSERT INTO webhook_deliveries SELECT {batch}, '{}', gen_random_uuid(),
-                gen_random_uuid(), ({MINUTES_AGO}), filled, NULL
+            "INSERT INTO claims SELECT {batch}, '{}', gen_random_uuid(), gen_random_uuid(),
+                ({MINUTES_AGO}), NULL, filled
             FROM claim_halves WHERE source = 'deliveries'",
             webhook.address.workspace
         ))

@@ -11,8 +11,8 @@ use letterbox_common::{
     process::metrics::Metric,
     sealing::SealedColumn,
     states::{
-        AccountWait, ActionState, ActiveState, ApprovalState, Forgotten, InputTrust, MemberRole,
-        MovedClaims, Program, Proof, RefusedReason, RunState, SegmentState, SignalKind,
+        AccountWait, ActionState, ActiveState, ApprovalState, ClaimKind, Forgotten, InputTrust,
+        MemberRole, Program, Proof, RefusedReason, RunState, SegmentState, SignalKind,
         WorkflowState,
     },
     webhook::{DeliveryFault, Scheme},
@@ -121,10 +121,10 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("spilled_messages", "message_type"), MessageType::WORDS),
-        (("claim_halves", "source"), MovedClaims::WORDS),
+        (("claim_halves", "source"), ClaimKind::WORDS),
         (("policies", "approve_by"), ApproveBy::WORDS),
         (("memory_segments", "state"), SegmentState::WORDS),
-        (("memory_segments", "source"), MovedClaims::WORDS),
+        (("memory_segments", "source"), ClaimKind::WORDS),
     ]
     .into();
     let world = World::new().await;

@@ -261,7 +261,7 @@ async fn a_silent_broker_is_asked_again() {
     broker.stall();
     assert_eq!(webhook.send("1").await.status, 503);
     assert_eq!(webhook.send("2").await.status, 503);
-    let id = "SELECT delivery_id::text FROM webhook_deliveries";
+    let id = "SELECT claim_id::text FROM webhook_deliveries";
     let claimed: String = world.value(id).await;
     broker.pass();
     assert!(webhook.send_until_accepted("1").await.is_first());

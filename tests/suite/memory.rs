@@ -298,7 +298,7 @@ impl Tried {
         let signal = "INSERT INTO signals (workspace_id, signal_id, webhook_id, kind,
                 generic_reason, received_at) VALUES ($1, $2, $3, 'generic', 'not_json', now())";
         let settle = "DELETE FROM open_batches b USING webhook_deliveries d
-            WHERE d.batch_id = b.batch_id AND d.delivery_id = $1";
+            WHERE d.batch_id = b.batch_id AND d.claim_id = $1";
         for (place, (id, webhook)) in &self.claimed {
             if !self.recorded.contains(place) && rng.bool() {
                 let database = &self.world.database;
@@ -313,7 +313,7 @@ impl Tried {
         for (place, (id, webhook)) in &self.claimed {
             if !self.recorded.contains(place) {
                 let open = "SELECT count(*) FROM webhook_deliveries JOIN open_batches
-                    USING (batch_id) WHERE delivery_id = $1";
+                    USING (batch_id) WHERE claim_id = $1";
                 let database = &self.world.database;
                 let row = database.query_one(open, &[id]).await.unwrap();
                 if row.get::<_, i64>(0) == 0 {
@@ -429,16 +429,16 @@ async fn claims_stay_until_older_claims_are_over() {
 async fn claims_are_refused_at_another_isolation_level() {
     let world = World::new().await;
     let gateway = world.session(Role::Gateway).await;
-    let claim = |table| {
-        let lists = ["'{}'"; 7].join(", ");
-        format!("SELECT claim_{table}({lists}, 1, '{{}}', '{{}}')")
+    let claim = |kind| {
+        let lists = ["'{}'"; 9].join(", ");
+        format!("SELECT claim('{kind}', {lists}, 1, '{{}}')")
     };
-    for table in ["deliveries", "submissions"] {
-        gateway.batch_execute(&claim(table)).await.unwrap();
+    for kind in ["deliveries", "submissions"] {
+        gateway.batch_execute(&claim(kind)).await.unwrap();
         for level in ["REPEATABLE READ", "SERIALIZABLE"] {
             let begin = format!("BEGIN ISOLATION LEVEL {level}");
             gateway.batch_execute(&begin).await.unwrap();
-            let refused = gateway.batch_execute(&claim(table)).await.unwrap_err();
+            let refused = gateway.batch_execute(&claim(kind)).await.unwrap_err();
             assert_tells(&format!("{refused:?}"), &["read committed"]);
             gateway.batch_execute("ROLLBACK").await.unwrap();
         }

@@ -13,7 +13,7 @@ use crate::{
 
 /// The files whose statements are the protocols.
 const PROTOCOLS: [&str; 11] = [
-    "gateway/src/claims/store/statements.rs",
+    "gateway/src/claims/store.rs",
     "gateway/src/open_batches/store.rs",
     "worker/src/spill/store.rs",
     "worker/src/claims/store.rs",
@@ -30,11 +30,11 @@ const PROTOCOLS: [&str; 11] = [
 const BESIDE: &[(&str, &str)] = &[
     (
         "look, and change nothing",
-        "statement.find_deliveries statement.find_submissions statement.measure_spill
+        "statement.find_claims statement.measure_spill
          statement.measure_spill_shares statement.what_is_held statement.taken_by_others
          statement.runs_by_time statement.ready_lanes statement.ready_runs
          statement.memory_segments statement.memory_size statement.claim_halves
-         statement.read_delivery_claims statement.read_submission_claims statement.read_memory",
+         statement.read_following statement.read_memory",
     ),
     (
         "lock what the step after them writes",
@@ -42,8 +42,8 @@ const BESIDE: &[(&str, &str)] = &[
     ),
     (
         "count and note, which decides nothing",
-        "statement.count_changed_deliveries statement.count_changed_repeats
-         statement.report_worker statement.forget_worker statement.note_failing",
+        "statement.count_changed statement.report_worker statement.forget_worker
+         statement.note_failing",
     ),
     ("merge what is remembered", "statement.empty_segment"),
     (

@@ -229,7 +229,7 @@ async fn who_is_a_stranger_controls_nothing() {
     it.desk.batch_execute("COMMIT").await.unwrap();
     let called = "SELECT changed_repeats($1, $2)";
     let told = it.desk.query_one(called, &[&foreign, &run]).await.unwrap();
-    assert_eq!(told.get::<_, Option<i32>>(0), None);
+    assert_eq!(told.get::<_, Option<i64>>(0), None);
     let open = "SELECT count(*) FROM approvals WHERE state = 'pending'";
     world.assert_count(open, 1).await;
     // What is set and not read asks no policy of reading.

@@ -179,10 +179,10 @@ async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
     webhook.send("[\"lost\"]").await;
     world.await_messages("letterbox.v1.webhooks", 1).await;
     world.take_message("letterbox.v1.webhooks").await.unwrap();
-    let minutes_ago = "UPDATE webhook_deliveries SET delivery_id =
-        overlay(delivery_id::text PLACING left(lpad(to_hex((extract(epoch FROM clock_timestamp())
+    let minutes_ago = "UPDATE webhook_deliveries SET claim_id =
+        overlay(claim_id::text PLACING left(lpad(to_hex((extract(epoch FROM clock_timestamp())
             * 1000)::bigint - 300000), 12, '0'), 8) FROM 1 FOR 8)::uuid
-        WHERE NOT EXISTS (SELECT FROM signals s WHERE s.signal_id = delivery_id)";
+        WHERE NOT EXISTS (SELECT FROM signals s WHERE s.signal_id = claim_id)";
     assert_eq!(world.database.execute(minutes_ago, &[]).await.unwrap(), 1);
     let _worker = world.worker().await;
     assert!(webhook.send("[\"lost\"]").await.is_duplicate()); // accepted is accepted

@@ -92,6 +92,8 @@ async fn what_is_old_is_forgotten_and_stays_known() {
     age(&scene.world, 10).await;
 
     let world = &scene.world;
+    let repeated = "INSERT INTO changed_repeats SELECT workspace_id, run_id, 1 FROM runs";
+    world.change(repeated).await;
     for (what, forgotten) in [
         ("BODIES", "signals WHERE body IS NULL"),
         ("INPUTS", "runs WHERE input IS NULL"),
@@ -106,6 +108,7 @@ async fn what_is_old_is_forgotten_and_stays_known() {
         drop(kept);
     }
     assert_eq!(world.runs().await, 0);
+    world.assert_rows("changed_repeats", 0).await;
     assert_eq!(world.signals().await, 1);
     // Repeats are repeats.
     assert!(webhook.send("\"old\"").await.is_duplicate());

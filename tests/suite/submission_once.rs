@@ -215,10 +215,7 @@ async fn nobody_waits_for_a_dead_gateway() {
         ("LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS", "60000"),
         ("LETTERBOX_CLAIM_LEASE_SECONDS", "100"),
     ];
-    let dies = (
-        "FAILPOINTS",
-        "statement.claim_new_submissions.after=1*return(crash)",
-    );
+    let dies = ("FAILPOINTS", "statement.claim_new.after=1*return(crash)");
     let mut doomed = world.gateway_with(&[slow[0], slow[1], dies]).await;
     let form = world.form(&doomed).await;
     let sending = form.submission("key", &payload()).send();

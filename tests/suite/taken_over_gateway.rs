@@ -115,9 +115,9 @@ impl Intruder {
     ) -> usize {
         let (high, low) = KeyHash::of_content(webhook.as_bytes(), body.as_bytes()).halves();
         let sha256 = Sha256::digest(body.as_bytes()).to_vec();
-        let claim = "SELECT claim_deliveries(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
-            ARRAY[$4::uuid], ARRAY[$5::bytea], ARRAY[7::bigint], ARRAY[$6::uuid], 60, '{}',
-            ARRAY[NULL::bigint])";
+        let claim = "SELECT claim('deliveries', ARRAY[$1::uuid], ARRAY[$2::uuid],
+            ARRAY[$3::uuid], ARRAY[uuid_send($4::uuid)], '{NULL}', ARRAY[$5::bytea], '{NULL}',
+            '{7}', ARRAY[$6::uuid], 60, '{}')";
         let values: [&(dyn ToSql + Sync); 6] = [&workspace, &high, &low, &door, &sha256, &id];
         self.database.query(claim, &values).await.unwrap().len()
     }
@@ -129,9 +129,9 @@ impl Intruder {
             Sha256::digest(b"key").to_vec(),
             Sha256::digest(token).to_vec(),
         );
-        let claim = "SELECT claim_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid], ARRAY[$3::uuid],
-            ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[8::bigint], ARRAY[$6::uuid], 60, '{}',
-            '{1}')";
+        let claim = "SELECT claim('submissions', ARRAY[$1::uuid], ARRAY[$2::uuid],
+            ARRAY[$3::uuid], ARRAY[$4::bytea], '{NULL}', ARRAY[$5::bytea], '{1}', '{8}',
+            ARRAY[$6::uuid], 60, '{}')";
         let values: [&(dyn ToSql + Sync); 6] = [&form.workspace, &high, &low, &token, &sha256, &id];
         self.database.query(claim, &values).await.unwrap().len()
     }
@@ -217,8 +217,8 @@ async fn every_release_that_was_claimed_for_is_believed() {
         Sha256::digest(b"key").to_vec(),
         Sha256::digest(&link.token).to_vec(),
     );
-    let take_over = "SELECT take_over_submissions(ARRAY[$1::uuid], ARRAY[$2::uuid],
-        ARRAY[$3::uuid], ARRAY[$4::bytea], ARRAY[$5::bytea], ARRAY[9::bigint], 60)";
+    let take_over = "SELECT take_over('submissions', ARRAY[$1::uuid], ARRAY[$2::uuid],
+        ARRAY[$3::uuid], ARRAY[$4::bytea], '{NULL}', ARRAY[$5::bytea], '{9}', 60)";
     let values: [&(dyn ToSql + Sync); 5] = [&form.workspace, &high, &low, &token, &sha256];
     let taken = intruder.database.query(take_over, &values).await.unwrap();
     assert_eq!(taken.len(), 1);
@@ -538,7 +538,7 @@ async fn what_was_spilled_stays_as_it_is() {
     for order in [
         "close_batches(ids)",
         "end_leases(ids)",
-        "claim_deliveries('{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, ids, '{}')",
+        "claim('deliveries', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, ids)",
         "spill_batches(ids, array_fill('webhooks'::text, ARRAY[3]),
              array_fill('webhook.deliveries'::text, ARRAY[3]),
              array_fill(gen_random_uuid(), ARRAY[3]), array_fill('x'::bytea, ARRAY[3]))",

@@ -9,36 +9,51 @@ use std::{
 use letterbox_common::{
     KeyHash, delivery_sha256,
     form::TokenHash,
-    ids::{WebhookId, WorkflowId, WorkspaceId},
+    ids::{DeliveryId, RunId, WebhookId, WorkflowId, WorkspaceId},
+    states::ClaimKind,
     webhook::WebhookAddress,
 };
-use letterbox_database::Statement;
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
-/// The row that must exist for a claim to succeed: a live webhook or form link. Each kind has a
-/// table of claims, and its statements are in `store/statements.rs`.
+/// The row that must exist for a claim to succeed: a live webhook or form link.
 pub trait Door: Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     /// The id of the entry to publish.
     type Id: Copy + Eq + Hash + fmt::Display + fmt::Debug + ToSql + FromSqlOwned + Send + Sync;
-    /// What the statements find it by.
-    type Value<'a>: ToSql + Sync + Send;
 
-    /// Claims keys that have no row.
-    const CLAIM: &'static Statement;
-    /// Finds the state of keys.
-    const FIND: &'static Statement;
-    /// Takes over claims whose lease is over.
-    const TAKE_OVER: &'static Statement;
-    /// Counts repeats with another payload.
-    const COUNT_CHANGED: &'static Statement;
-    /// Whether its statements ask for the versions of doors.
-    const HAVE_VERSIONS: bool;
+    /// The kind of the claims that are made through it.
+    const KIND: ClaimKind;
 
     /// Generates an id.
     fn generate_id() -> Self::Id;
     /// What the statements find it by.
-    fn value(&self) -> Self::Value<'_>;
+    fn value(&self) -> &[u8];
+}
+
+impl Door for WebhookId {
+    type Id = DeliveryId;
+
+    const KIND: ClaimKind = ClaimKind::Deliveries;
+
+    fn generate_id() -> DeliveryId {
+        DeliveryId::generate()
+    }
+    fn value(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl Door for TokenHash {
+    type Id = RunId;
+
+    const KIND: ClaimKind = ClaimKind::Submissions;
+
+    fn generate_id() -> RunId {
+        RunId::generate()
+    }
+    fn value(&self) -> &[u8] {
+        self.as_bytes()
+    }
 }
 
 /// The key of a claim. Keys that came with different payloads are equal.

@@ -12,7 +12,7 @@ use letterbox_database::DatabaseError;
 pub use self::key::{ClaimKey, DeliveryKey, Door};
 pub use self::store::Claims;
 use self::store::{Found, WantedKeys};
-pub(crate) use self::{key::SubmissionKey, store::statements::STATEMENTS};
+pub(crate) use self::{key::SubmissionKey, store::STATEMENTS};
 use crate::open_batches::BatchId;
 
 /// The outcome of an attempt to record a delivery or a submission.

@@ -1,10 +1,13 @@
 //! Claims that were lost, as after a restore of the database: an operator makes them anew, so that
 //! dead letters are believed again.
 
-use letterbox_broker::{Content, DeadLetter, FormSubmission, WebhookDelivery};
+use std::slice;
+
+use letterbox_broker::{Content, DeadLetter};
 use letterbox_common::{
     KeyHash,
-    ids::{DeliveryId, ReleaseId, RunId, WorkspaceId},
+    ids::{ReleaseId, WorkspaceId},
+    states::ClaimKind,
 };
 use letterbox_database::statements;
 use uuid::Uuid;
@@ -12,18 +15,13 @@ use uuid::Uuid;
 use crate::{Operator, OperatorError};
 
 statements! {
-    /// Claims a delivery, settled, unless its body was claimed under another id, or is remembered.
-    fn claim_lost_delivery(
-        workspace: WorkspaceId, key_high: Uuid, key_low: Uuid, delivery: DeliveryId,
+    /// Claims a delivery or a submission, settled, unless its key was claimed under another id, or
+    /// is remembered.
+    fn claim_lost(
+        kind: ClaimKind, workspace: WorkspaceId, key_high: Uuid, key_low: Uuid, id: Uuid,
+        releases: Option<&[ReleaseId]>,
     ) -> (bool,) = "
-SELECT claim_lost_delivery($1, $2, $3, $4) AS is_claimed";
-
-    /// Claims a submission, settled, unless its key was claimed under another id, or is remembered.
-    fn claim_lost_submission(
-        workspace: WorkspaceId, key_high: Uuid, key_low: Uuid, submission: RunId,
-        release: ReleaseId,
-    ) -> (bool,) = "
-SELECT claim_lost_submission($1, $2, $3, $4, $5) AS is_claimed";
+SELECT claim_lost($1, $2, $3, $4, $5, $6) AS is_claimed";
 }
 
 impl Operator {
@@ -34,32 +32,26 @@ impl Operator {
         let [entry] = &letter.entries[..] else {
             return Ok(false);
         };
-        match &entry.content {
-            Ok(Content::Delivery(delivery)) => self.claim_delivery(delivery, &entry.body).await,
-            Ok(Content::Submission(submission)) => self.claim_submission(submission).await,
-            _ => Ok(false),
-        }
-    }
-
-    async fn claim_delivery(
-        &self,
-        delivery: &WebhookDelivery,
-        body: &[u8],
-    ) -> Result<bool, OperatorError> {
-        let (high, low) = delivery.key_hash(body).halves();
-        let workspace = delivery.workspace;
-        let id = delivery.delivery;
-        Ok(claim_lost_delivery(self, workspace, high, low, id).await?.0)
-    }
-
-    async fn claim_submission(&self, submission: &FormSubmission) -> Result<bool, OperatorError> {
-        // Where the message does not tell the key, the id stands in for it.
-        let stand_in =
-            || KeyHash::of_content(submission.workflow.as_bytes(), submission.run.as_bytes());
-        let (high, low) = submission.key.unwrap_or_else(stand_in).halves();
-        let workspace = submission.workspace;
-        let run = submission.run;
-        let claiming = claim_lost_submission(self, workspace, high, low, run, submission.release);
-        Ok(claiming.await?.0)
+        let (kind, workspace, key, id, releases) = match &entry.content {
+            Ok(Content::Delivery(one)) => {
+                let key = one.key_hash(&entry.body);
+                let id = one.delivery.as_bytes();
+                (ClaimKind::Deliveries, one.workspace, key, id, None)
+            }
+            Ok(Content::Submission(one)) => {
+                let id = one.run.as_bytes();
+                // Where the message does not tell the key, the id stands in for it.
+                let stand_in = || KeyHash::of_content(one.workflow.as_bytes(), id);
+                let key = one.key.unwrap_or_else(stand_in);
+                let releases = Some(slice::from_ref(&one.release));
+                (ClaimKind::Submissions, one.workspace, key, id, releases)
+            }
+            _ => return Ok(false),
+        };
+        let (high, low) = key.halves();
+        let id = Uuid::from_bytes(*id);
+        Ok(claim_lost(self, kind, workspace, high, low, id, releases)
+            .await?
+            .0)
     }
 }

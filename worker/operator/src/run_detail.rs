@@ -207,9 +207,8 @@ pub struct RunDetail {
     /// or forgotten.
     #[row(with = Submission::stored)]
     pub input: Option<Submission>,
-    /// How often its idempotency key came back with another payload, which changed nothing; 0 once
-    /// its claim has moved into the memory.
-    pub changed_repeats: i32,
+    /// How often its idempotency key came back with another payload, which changed nothing.
+    pub changed_repeats: i64,
 }
 
 impl RunDetail {

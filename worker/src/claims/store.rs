@@ -23,7 +23,7 @@ WHERE wanted.memory_id IS DISTINCT FROM CASE WHEN wanted.memory_id IS NOT NULL T
         SELECT w.memory_id FROM webhooks w
         WHERE w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id) END
    OR wanted.id IS DISTINCT FROM (
-        SELECT d.delivery_id FROM webhook_deliveries d
+        SELECT d.claim_id FROM webhook_deliveries d
         WHERE d.workspace_id = wanted.workspace_id
           AND d.key_high = wanted.key_high AND d.key_low = wanted.key_low)
   AND (SELECT true FROM signals s
@@ -39,7 +39,7 @@ SELECT wanted.place
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[])
      WITH ORDINALITY AS wanted (workspace_id, id, release_id, place)
 WHERE (SELECT true FROM form_submissions s
-       WHERE s.submission_id = wanted.id AND (s.workspace_id = wanted.workspace_id) IS TRUE
+       WHERE s.claim_id = wanted.id AND (s.workspace_id = wanted.workspace_id) IS TRUE
          AND wanted.release_id = ANY (s.release_ids) LIMIT 1) IS NULL
   AND (SELECT true FROM runs r
        WHERE r.workspace_id = wanted.workspace_id AND r.run_id = wanted.id) IS NULL

@@ -10,7 +10,7 @@ mod store;
 use std::time::{Duration, Instant};
 
 use letterbox_common::states::{
-    MovedClaims,
+    ClaimKind,
     SegmentState::{Copied, Copying, Empty, Merging, Ready, Retired},
 };
 use letterbox_database::{Database, DatabaseError};
@@ -219,8 +219,8 @@ impl Mover {
         for claims in halves {
             let is_moved = segments.iter().any(|one| one.source == Some(claims.source));
             let kept = match claims.source {
-                MovedClaims::Deliveries => self.kept_deliveries,
-                MovedClaims::Submissions => self.kept_submissions,
+                ClaimKind::Deliveries => self.kept_deliveries,
+                ClaimKind::Submissions => self.kept_submissions,
             };
             let has_begun = if is_moved {
                 false
@@ -247,7 +247,7 @@ impl Mover {
     }
 
     /// Copies those of the next claims that are stored, and carries the others over.
-    async fn copy(&self, into: &Segment, source: MovedClaims) -> Result<(), DatabaseError> {
+    async fn copy(&self, into: &Segment, source: ClaimKind) -> Result<(), DatabaseError> {
         let most = CLAIMS / self.divisor;
         let read = store::read_claims(&self.database, source, into.next(), most).await?;
         let rows = segment::rows(&read.stored);
@@ -274,8 +274,8 @@ impl Mover {
 
 fn tell(size: &Size) {
     let kinds = [
-        (MovedClaims::Deliveries, size.deliveries),
-        (MovedClaims::Submissions, size.submissions),
+        (ClaimKind::Deliveries, size.deliveries),
+        (ClaimKind::Submissions, size.submissions),
     ];
     for (kind, claims) in kinds {
         metrics::CLAIMS.set_under([kind.as_str()], claims as f64);

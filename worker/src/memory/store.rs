@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use letterbox_common::states::{MovedClaims, SegmentState};
+use letterbox_common::states::{ClaimKind, SegmentState};
 use letterbox_database::{Database, DatabaseError, FromRow, statements};
 use uuid::Uuid;
 
@@ -25,34 +25,27 @@ SELECT keys, segments, bytes, deliveries, submissions FROM memory_size";
 SELECT source, claims, carried, has_other, seconds FROM claim_sizes
 ORDER BY seconds DESC";
 
-    /// The claims of deliveries that follow a key in the half that is not filled, and whether they
-    /// are stored as signals. What was stored once counts for ever.
-    fn read_delivery_claims(workspace: Uuid, key: Uuid, most: i64) -> Vec<ReadClaim> = "
-SELECT d.workspace_id, d.key_high,
+    /// The claims of a kind that follow a key in the half that is not filled, and whether they are
+    /// stored as signals or runs. What was stored once counts for ever.
+    fn read_following(
+        kind: ClaimKind, workspace: Uuid, key: Uuid, most: i64,
+    ) -> Vec<ReadClaim> = "
+SELECT c.workspace_id, c.key_high, CASE $1 WHEN 'deliveries' THEN
        (SELECT true FROM signals s
-        WHERE s.workspace_id = d.workspace_id AND s.signal_id = d.delivery_id) IS TRUE
-           AS is_stored
-FROM webhook_deliveries d
-WHERE d.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'deliveries')
-  AND (d.workspace_id, d.key_high) > ($1, $2)
-ORDER BY d.workspace_id, d.key_high LIMIT $3";
-
-    /// The same for submissions, by their runs.
-    fn read_submission_claims(workspace: Uuid, key: Uuid, most: i64) -> Vec<ReadClaim> = "
-SELECT c.workspace_id, c.key_high,
-       (SELECT true FROM runs r
-        WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id) IS TRUE
+        WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.claim_id) IS TRUE
+  ELSE (SELECT true FROM runs r
+        WHERE r.workspace_id = c.workspace_id AND r.run_id = c.claim_id) IS TRUE
     OR (SELECT true FROM erased_runs e
-        WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id) IS TRUE
-           AS is_stored
-FROM form_submissions c
-WHERE c.half = (SELECT 3 - filled FROM claim_halves WHERE source = 'submissions')
-  AND (c.workspace_id, c.key_high) > ($1, $2)
-ORDER BY c.workspace_id, c.key_high LIMIT $3";
+        WHERE e.workspace_id = c.workspace_id AND e.run_id = c.claim_id) IS TRUE
+  END AS is_stored
+FROM claims c
+WHERE c.half = (SELECT other FROM claim_halves WHERE source = $1)
+  AND (c.workspace_id, c.key_high) > ($2, $3)
+ORDER BY c.workspace_id, c.key_high LIMIT $4";
 
     /// From now on, claims are made in the other half. `false` if that is not empty, or if this is
     /// to be tried again.
-    pub(super) fn change_halves(source: MovedClaims) -> (bool,) = "
+    pub(super) fn change_halves(source: ClaimKind) -> (bool,) = "
 SELECT change_halves($1) AS is_done";
 
     /// Rows of a segment: the last one before a key, and those that follow.
@@ -67,7 +60,7 @@ UNION ALL
 
     /// Takes an empty segment to move claims into, or to merge others into; `false` if there is
     /// none.
-    pub(super) fn begin_segment(moved: Option<MovedClaims>, merged: &[i16]) -> (bool,) = "
+    pub(super) fn begin_segment(moved: Option<ClaimKind>, merged: &[i16]) -> (bool,) = "
 SELECT begin_segment($1, $2) IS NOT NULL AS is_done";
 
     /// Writes the rows that follow, carries claims over, and says where to go on.
@@ -93,7 +86,7 @@ SELECT empty_segment($1, $2) AS is_done";
 pub(super) struct Segment {
     pub(super) segment: i16,
     pub(super) state: SegmentState,
-    pub(super) source: Option<MovedClaims>,
+    pub(super) source: Option<ClaimKind>,
     pub(super) merged_into: Option<i16>,
     next_workspace: Option<Uuid>,
     next_key: Option<Uuid>,
@@ -119,7 +112,7 @@ impl Segment {
 /// The halves of the claims of one kind.
 #[derive(Clone, Copy, FromRow)]
 pub(super) struct Halves {
-    pub(super) source: MovedClaims,
+    pub(super) source: ClaimKind,
     /// About how many claims the half has in which they are made.
     pub(super) claims: i64,
     /// How many of them were carried over.
@@ -175,15 +168,12 @@ pub(super) struct ReadClaims {
 /// Claims that follow a place.
 pub(super) async fn read_claims(
     database: &Database,
-    source: MovedClaims,
+    source: ClaimKind,
     after: Place,
     most: i64,
 ) -> Result<ReadClaims, DatabaseError> {
     let (workspace, key) = after;
-    let claims = match source {
-        MovedClaims::Deliveries => read_delivery_claims(database, workspace, key, most).await?,
-        MovedClaims::Submissions => read_submission_claims(database, workspace, key, most).await?,
-    };
+    let claims = read_following(database, source, workspace, key, most).await?;
     let last = claims.last().map(|one| (one.workspace_id, one.key_high));
     let is_end = claims.len() < most as usize;
     let mut stored = Vec::with_capacity(claims.len());

@@ -28,17 +28,17 @@ macro_rules! seconds_of {
 /// Claims of the last hours that were published, and of which nothing was stored, in workspaces
 /// whose doors are not all closed: those may be being deleted.
 macro_rules! unprocessed {
-    ($claims:literal, $id:literal, $stored:literal, $door:literal) => {
+    ($claims:literal, $stored:literal, $door:literal) => {
         concat!(
             "
 SELECT count(*) AS count, extract(epoch FROM clock_timestamp())::float8 - min(",
-            seconds_of!($id),
+            seconds_of!("claim_id"),
             ") AS oldest_seconds
 FROM ",
             $claims,
             " c
 WHERE ",
-            seconds_of!($id),
+            seconds_of!("claim_id"),
             " > extract(epoch FROM clock_timestamp())::float8 - $1::float8 * 3600
   AND NOT EXISTS (",
             $stored,
@@ -54,20 +54,20 @@ WHERE ",
 
 statements! {
     /// Deliveries that were accepted, do not wait in the spill, and are no signal yet.
-    UNPROCESSED_DELIVERIES = check_deliveries unprocessed!("webhook_deliveries", "delivery_id",
+    UNPROCESSED_DELIVERIES = check_deliveries unprocessed!("webhook_deliveries",
         "SELECT FROM signals s
-         WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.delivery_id",
+         WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.claim_id",
         "SELECT FROM webhooks w
          WHERE w.workspace_id = c.workspace_id AND w.deleted_at IS NULL");
 
     /// Submissions that were accepted, do not wait in the spill, and are no run yet, nor one that
     /// retention has deleted.
-    UNPROCESSED_SUBMISSIONS = check_submissions unprocessed!("form_submissions", "submission_id",
+    UNPROCESSED_SUBMISSIONS = check_submissions unprocessed!("form_submissions",
         "SELECT FROM runs r
-         WHERE r.workspace_id = c.workspace_id AND r.run_id = c.submission_id
+         WHERE r.workspace_id = c.workspace_id AND r.run_id = c.claim_id
          UNION ALL
          SELECT FROM erased_runs e
-         WHERE e.workspace_id = c.workspace_id AND e.run_id = c.submission_id",
+         WHERE e.workspace_id = c.workspace_id AND e.run_id = c.claim_id",
         "SELECT FROM workflows w
          WHERE w.workspace_id = c.workspace_id AND w.state <> 'deleted'");
 
