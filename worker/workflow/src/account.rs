@@ -17,16 +17,16 @@ const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 #[error("{0}")]
 pub struct AccountError(&'static str);
 
-/// Checks what every request to an account begins with.
+/// Checks what every request to an account begins with, or where signals are posted to.
 pub fn check_base_url(base: &Url) -> Result<(), AccountError> {
     let has_user = !base.username().is_empty() || base.password().is_some();
     Err(AccountError(
         if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
-            "the base URL must begin with http:// or https:// and a host"
+            "the URL must begin with http:// or https:// and a host"
         } else if base.as_str().chars().count() > MAX_URL {
-            "the base URL must have at most 2000 characters"
+            "the URL must have at most 2000 characters"
         } else if has_user || base.query().is_some() || base.fragment().is_some() {
-            "the base URL must not contain a user, a password, a query or a fragment"
+            "the URL must not contain a user, a password, a query or a fragment"
         } else {
             return Ok(());
         },
