@@ -1,13 +1,17 @@
--- Subscriptions: a program of a workspace gets its signals in a queue of its own. A subscription is
--- a cursor, which a worker moves when the broker has confirmed what is before it. Whoever has it
--- leased reads from there; whoever moves it must find it where they have read, so that of two
--- workers (one may have been frozen) only one does.
+-- Subscriptions: a program of a workspace gets its signals in a queue of its own or at a URL. A
+-- subscription is a cursor, which a worker moves when the broker has confirmed what is before it,
+-- or the URL has taken it. Whoever has it leased reads from there; whoever moves it must find it
+-- where they have read, so that of two workers (one may have been frozen) only one does.
 
 CREATE TABLE subscriptions (
     workspace_id    uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
     subscription_id uuid NOT NULL DEFAULT gen_random_uuid(),
-    queue           text NOT NULL CHECK (queue ~ '^[A-Za-z0-9_.:-]{1,200}$'
+    queue           text CHECK (queue ~ '^[A-Za-z0-9_.:-]{1,200}$'
         AND queue !~ '^(amq|letterbox)\.'),
+    url             text CHECK (char_length(url) <= 2000),
+    target          text NOT NULL GENERATED ALWAYS AS (coalesce(queue, url)) STORED,
+    secret_sealed   bytea CHECK ((secret_sealed IS NULL) = (url IS NULL)),
+    in_flight       integer NOT NULL DEFAULT 1 CHECK (in_flight BETWEEN 1 AND 32),
     webhook_id      uuid,
     signal_kind     text
         CHECK (signal_kind IN ('proposal.created', 'proposal.won', 'client.created', 'generic')),
@@ -22,14 +26,23 @@ CREATE TABLE subscriptions (
     due_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     failing_since   timestamptz,
     failure         text CHECK (char_length(failure) <= 500),
+    received        text CHECK (char_length(received) <= 200),
     PRIMARY KEY (workspace_id, subscription_id),
     UNIQUE (queue),
+    UNIQUE (workspace_id, target),
+    CHECK (num_nulls(queue, url) = 1),
     FOREIGN KEY (workspace_id, webhook_id) REFERENCES webhooks (workspace_id, webhook_id)
 );
-COMMENT ON TABLE subscriptions IS 'Queues that get the signals of a workspace';
+COMMENT ON TABLE subscriptions IS 'Queues and URLs that get the signals of a workspace';
 COMMENT ON COLUMN subscriptions.subscription_id IS
     'The first word of the routing keys of its messages';
-COMMENT ON COLUMN subscriptions.queue IS 'Its name on the broker: of one subscription only';
+COMMENT ON COLUMN subscriptions.queue IS
+    'Its name on the broker: of one subscription only; null if signals are posted to a URL';
+COMMENT ON COLUMN subscriptions.url IS 'Where signals are posted to; null if they go to a queue';
+COMMENT ON COLUMN subscriptions.target IS 'The queue or the URL: names it within its workspace';
+COMMENT ON COLUMN subscriptions.secret_sealed IS 'Sealed to this row; signs what is posted';
+COMMENT ON COLUMN subscriptions.in_flight IS
+    'How many requests may wait for an answer; those of one alone keep their order';
 COMMENT ON COLUMN subscriptions.webhook_id IS
     'Only signals of this webhook, and of those that replace it; null for all';
 COMMENT ON COLUMN subscriptions.signal_kind IS 'Only signals of this kind; null for all';
@@ -37,13 +50,14 @@ COMMENT ON COLUMN subscriptions.login IS
     'The broker''s user that was made for it; null if none was';
 COMMENT ON COLUMN subscriptions.position IS
     'The cursor: the position of the last signal that was looked at';
-COMMENT ON COLUMN subscriptions.published IS 'How many messages the broker has confirmed';
+COMMENT ON COLUMN subscriptions.published IS 'How many the broker has confirmed, or the URL taken';
 COMMENT ON COLUMN subscriptions.paused_at IS 'Since when nothing is published; null if it goes on';
 COMMENT ON COLUMN subscriptions.leased_by IS 'The worker that publishes; null if none does';
 COMMENT ON COLUMN subscriptions.leased_until IS 'Until when others leave it to that worker';
 COMMENT ON COLUMN subscriptions.due_at IS 'When it is tried next after a failure';
 COMMENT ON COLUMN subscriptions.failing_since IS
-    'Since when nothing was confirmed; null if all is well';
+    'Since when nothing was confirmed or taken; null if all is well';
+COMMENT ON COLUMN subscriptions.received IS 'The beginning of the answer that is the failure';
 
 CREATE FUNCTION read_subscription(tenant uuid, wanted uuid, worker uuid, most integer,
     most_bytes bigint) RETURNS TABLE ("position" bigint, signal_id uuid, is_wanted boolean,
@@ -87,7 +101,8 @@ REVOKE EXECUTE ON FUNCTION read_subscription FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION read_subscription TO letterbox_worker;
 
 CREATE VIEW subscription_lags AS
-SELECT s.workspace_id, s.subscription_id, s.queue, s.paused_at,
+SELECT s.workspace_id, s.subscription_id, s.paused_at,
+    coalesce(s.queue, s.subscription_id::text) AS name,
     (SELECT count(*) FROM (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
         AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
         LIMIT 10000) AS few) AS signals,
@@ -101,11 +116,16 @@ COMMENT ON VIEW subscription_lags IS
     'the first of them was stored';
 
 GRANT SELECT, UPDATE (position, signal_id, published, leased_by, leased_until, due_at,
-    failing_since, failure) ON subscriptions TO letterbox_worker;
-GRANT SELECT, INSERT, DELETE, UPDATE (position, signal_id, paused_at,
+    failing_since, failure, received) ON subscriptions TO letterbox_worker;
+GRANT SELECT, INSERT, DELETE, UPDATE (position, signal_id, paused_at, in_flight, secret_sealed,
     leased_by, leased_until, due_at) ON subscriptions TO letterbox_operator;
 GRANT SELECT ON subscription_lags TO letterbox_worker, letterbox_operator;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON subscriptions
     FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',
-        'letterbox_worker')) EXECUTE FUNCTION audit('queue');
+        'letterbox_worker')) EXECUTE FUNCTION audit('target');
+-- Once for each failure that lasts.
+CREATE TRIGGER note_stalled_subscription AFTER UPDATE OF due_at ON subscriptions
+    FOR EACH ROW WHEN (NEW.due_at > NEW.failing_since + interval '5 minutes'
+        AND (OLD.due_at <= OLD.failing_since + interval '5 minutes') IS NOT FALSE)
+    EXECUTE FUNCTION note_news('stalled_subscription', 'subscription_id');

@@ -306,7 +306,15 @@ async fn a_mistake_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_export_makes_the_same_elsewhere() {
     let (here, there) = (World::new().await, World::new().await);
-    let made = Files::of(&here).apply(&acme(), "--yes");
+    let _workers = (here.worker().await, there.worker().await);
+    let mut wanted = acme();
+    let url = "https://crm.example.com/hook";
+    let posted = json!({"kind": "subscription", "url": url, "in_flight": 4, "is_paused": true});
+    wanted.as_array_mut().unwrap().push(posted);
+    let made = Files::of(&here).apply(&wanted, "--yes");
+    let signing = &made["subscriptions"][0];
+    assert_eq!(signing["url"], url);
+    assert!(signing["secret"].as_str().unwrap().starts_with("whsec_"));
     let exported = here.order("workspace export Acme");
     assert_eq!(problems_of_documents(&exported), [""; 0]);
     // Everything that can be said is, but where a secret is: else it would be lost on the way.
@@ -323,12 +331,30 @@ async fn an_export_makes_the_same_elsewhere() {
     }
     Files::of(&here).assert_so(&exported, "");
     let text = exported.to_string();
-    for webhook in made["webhooks"].as_array().unwrap() {
-        assert!(
-            !text.contains(webhook["secret"].as_str().unwrap()),
-            "{text}"
-        );
+    for made in made["webhooks"].as_array().unwrap().iter().chain([signing]) {
+        assert!(!text.contains(made["secret"].as_str().unwrap()), "{text}");
     }
+    // What may change without another secret.
+    let changed = |member: &str, value: Value| {
+        let mut changed = exported.clone();
+        let all = changed.as_array_mut().unwrap().iter_mut();
+        { all }.find(|one| one["url"] == url).unwrap()[member] = value;
+        changed
+    };
+    let told = Files::of(&here).apply(&changed("in_flight", 5.into()), "--yes");
+    assert_eq!(told["steps"][0]["changes"], json!(["in_flight: 4 -> 5"]));
+    assert_eq!(told["subscriptions"], json!([]));
+    for (member, value) in [("queue", json!("q")), ("in_flight", json!(33))] {
+        let why = "a subscription is to a queue or to a URL";
+        Files::of(&here).assert_refused(&changed(member, value), "--plan", why);
+    }
+    let other = changed("url", "https://crm.example.com/other".into());
+    let plan = Files::of(&here).apply(&other, "--plan --prune");
+    let last = plan["steps"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["name"], &last["ends"]),
+        (&json!(url), &json!(["its secret"]))
+    );
     let files = Files::of(&there);
     files.apply(&exported, "--yes");
     files.assert_so(&exported, "");

@@ -97,6 +97,7 @@ mod status;
 mod stored_rows;
 mod submission_once;
 mod subscriptions;
+mod subscriptions_to_urls;
 mod supervised;
 mod taken_over_gateway;
 mod tenant_locks;

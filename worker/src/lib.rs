@@ -8,7 +8,7 @@
 //! executor ── turns ──> active runs       takes due runs, many at once
 //!          └──────────> egress            a run's actions, one after the other, under the policy
 //! memory ── mover ───> segments          what was recorded long ago, in few bytes
-//! subscriptions ─────> RabbitMQ          signals, to those who want them
+//! subscriptions ─────> RabbitMQ, egress  signals, to those who want them
 //! notices ───────────> SMTP, egress      what people are told
 //! grants ────────────> egress            the tokens of accounts, before they end
 //! ```

@@ -36,14 +36,14 @@ letterbox_common::metrics! {
     SIGNALS: Counter = "letterbox_signals_total" [];
     /// Repeated signals that were already stored
     SIGNALS_REPEATED: Counter = "letterbox_signals_repeated_total" [];
-    /// Signals published for subscriptions, and confirmed; what is published twice counts twice
+    /// Signals that queues or URLs of subscriptions have taken; what they take twice counts twice
     SIGNALS_PUBLISHED: Counter = "letterbox_signals_published_total" [];
-    /// Signals that a subscription has not looked at, counted up to 10,000, by queue; reported by
-    /// one of the workers
-    SUBSCRIPTION_LAG: Gauge = "letterbox_subscription_lag_signals" [queue];
-    /// How long ago the first of them was stored, by queue; 0 if there is none, reported by one of
-    /// the workers
-    SUBSCRIPTION_LAG_SECONDS: Gauge = "letterbox_subscription_lag_seconds" [queue];
+    /// Signals that a subscription has not looked at, counted up to 10,000, by its queue, or by its
+    /// id if it is to a URL; reported by one of the workers
+    SUBSCRIPTION_LAG: Gauge = "letterbox_subscription_lag_signals" [subscription];
+    /// How long ago the first of them was stored; 0 if there is none, reported by one of the
+    /// workers
+    SUBSCRIPTION_LAG_SECONDS: Gauge = "letterbox_subscription_lag_seconds" [subscription];
     /// Submissions recorded as runs, by outcome: queued, refused or repeated
     RUNS: Counter = "letterbox_runs_total" [outcome];
     /// Runs that workers have finished, by state: succeeded, failed, denied or cancelled

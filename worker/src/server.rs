@@ -19,7 +19,7 @@ use crate::{
     notices::Notices,
     recorder::Recorder,
     stored_bytes::StoredBytes,
-    subscriptions::Subscriptions,
+    subscriptions::{Subscriptions, post_signals},
     upkeep::waiting,
 };
 
@@ -66,6 +66,7 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
     tasks.spawn("signals", |stop| {
         supervise(to_publish(), name, part, subscriptions, stop)
     });
+    tasks.spawn("posts", |stop| post_signals(worker.clone(), stop));
 
     // Only now: the consumer publishes dead letters until it ends.
     tasks.next_stage();

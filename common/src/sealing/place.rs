@@ -1,5 +1,7 @@
 //! The places of sealed values: the columns that hold them, and the data each value is bound to.
 
+use uuid::Uuid;
+
 use crate::ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId};
 
 /// A column that holds sealed values. Each names the setting of its keys, so that a process gets
@@ -16,16 +18,19 @@ pub enum SealedColumn {
     Grant,
     /// The answer of an account to an action of a run.
     ActionAnswer,
+    /// The secret that signs what is posted to a URL.
+    SubscriptionSecret,
 }
 
 impl SealedColumn {
     /// Every column that holds sealed values.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::WebhookSecret,
         Self::AccountCredential,
         Self::ClientSecret,
         Self::Grant,
         Self::ActionAnswer,
+        Self::SubscriptionSecret,
     ];
 
     /// The table of the column.
@@ -36,6 +41,7 @@ impl SealedColumn {
             Self::AccountCredential => "connected_accounts",
             Self::ClientSecret | Self::Grant => "grants",
             Self::ActionAnswer => "run_actions",
+            Self::SubscriptionSecret => "subscriptions",
         }
     }
 
@@ -43,7 +49,7 @@ impl SealedColumn {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::WebhookSecret => "secret_sealed",
+            Self::WebhookSecret | Self::SubscriptionSecret => "secret_sealed",
             Self::AccountCredential => "credential_sealed",
             Self::ClientSecret => "client_secret_sealed",
             Self::Grant => "grant_sealed",
@@ -88,6 +94,15 @@ pub enum Place<'a> {
         /// The id of the action in the run.
         action: &'a str,
     },
+    /// The secret that signs what is posted to a URL.
+    SubscriptionSecret {
+        /// The workspace of the subscription.
+        workspace: WorkspaceId,
+        /// The row.
+        subscription: Uuid,
+        /// The URL, as stored.
+        url: &'a str,
+    },
 }
 
 /// The row of a grant. Its secrets are bound to where they are sent.
@@ -113,6 +128,7 @@ impl Place<'_> {
             Self::ClientSecret(_) => SealedColumn::ClientSecret,
             Self::Grant(_) => SealedColumn::Grant,
             Self::ActionAnswer { .. } => SealedColumn::ActionAnswer,
+            Self::SubscriptionSecret { .. } => SealedColumn::SubscriptionSecret,
         }
     }
 
@@ -132,6 +148,11 @@ impl Place<'_> {
                 workspace, account, ..
             }) => [workspace.as_bytes(), account.as_bytes()],
             Self::ActionAnswer { workspace, run, .. } => [workspace.as_bytes(), run.as_bytes()],
+            Self::SubscriptionSecret {
+                workspace,
+                subscription,
+                ..
+            } => [workspace.as_bytes(), subscription.as_bytes()],
         }
     }
 
@@ -151,6 +172,7 @@ impl Place<'_> {
                 row.client_id.as_bytes(),
             ],
             Self::ActionAnswer { action, .. } => vec![action.as_bytes()],
+            Self::SubscriptionSecret { url, .. } => vec![url.as_bytes()],
         }
     }
 }

@@ -14,11 +14,11 @@ pub const WEBHOOK_KEYS: SecretSetting = SecretSetting {
             digits; the first one seals, all of them open",
 };
 
-/// The keys that seal the credentials and answers of connected accounts.
+/// The keys that seal the credentials and answers of connected accounts, and what signs signals.
 pub const ACCOUNT_KEYS: SecretSetting = SecretSetting {
     name: "LETTERBOX_ACCOUNT_KEYS",
-    about: "Keys that seal the credentials and answers of connected accounts, written like \
-            LETTERBOX_WEBHOOK_KEYS",
+    about: "Keys that seal the credentials and answers of connected accounts, and the secrets of \
+            subscriptions, written like LETTERBOX_WEBHOOK_KEYS",
 };
 
 /// Fallback keys for both, for installations with a single key ring.
@@ -33,9 +33,11 @@ impl SealedColumn {
     pub fn keys(self) -> &'static SecretSetting {
         match self {
             Self::WebhookSecret => &WEBHOOK_KEYS,
-            Self::AccountCredential | Self::ClientSecret | Self::Grant | Self::ActionAnswer => {
-                &ACCOUNT_KEYS
-            }
+            Self::AccountCredential
+            | Self::ClientSecret
+            | Self::Grant
+            | Self::ActionAnswer
+            | Self::SubscriptionSecret => &ACCOUNT_KEYS,
         }
     }
 }

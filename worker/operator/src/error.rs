@@ -176,10 +176,13 @@ pub enum Reason {
     )]
     InvalidQueue,
     /// A queue has one subscription.
-    #[error("the queue has a subscription already, to other signals: unsubscribe it first")]
+    #[error("the queue or URL has a subscription already, to other signals: unsubscribe it first")]
     QueueTaken,
-    /// Holds the queues that would be left with what is in them, and their logins.
-    #[error("its signals go to queues: end that first by 'signal unsubscribe': {}", .0.join(", "))]
+    /// Neither one queue nor one URL.
+    #[error("a subscription is to a queue or to a URL; in_flight is from 1 to 32, for a URL only")]
+    InvalidTarget,
+    /// Holds what still gets its signals: a queue would be left with what is in it, and its login.
+    #[error("its signals are subscribed: end it first by 'signal unsubscribe': {}", .0.join(", "))]
     Subscribed(Vec<String>),
     /// The queue exists, and may hold what is not this workspace's.
     #[error(

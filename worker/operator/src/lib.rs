@@ -36,6 +36,7 @@ mod sessions;
 mod signals;
 mod strict;
 mod submission;
+mod subscription_settings;
 mod subscriptions;
 mod users;
 mod webhook_settings;
@@ -86,7 +87,8 @@ pub use self::{
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},
     submission::Submission,
-    subscriptions::{NewSubscription, SubscriptionRow, SubscriptionSettings},
+    subscription_settings::{NewSubscription, SubscriptionSettings, Target},
+    subscriptions::SubscriptionRow,
     users::{Subject, User, UserDetail},
     webhook_settings::{SameBy, SecretFrom, Secrets, WebhookSettings, rules_in, rules_of},
     webhooks::{NewWebhook, RefusalRow, WebhookRow},

@@ -34,7 +34,8 @@ impl Operator {
             SealedColumn::AccountCredential
             | SealedColumn::ClientSecret
             | SealedColumn::Grant
-            | SealedColumn::ActionAnswer => Program::Worker,
+            | SealedColumn::ActionAnswer
+            | SealedColumn::SubscriptionSecret => Program::Worker,
         };
         let found = recipient(self, program).await?;
         let found = found.and_then(|key| Recipient::from_bytes(key.key_id, &key.public_key));

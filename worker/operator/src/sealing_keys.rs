@@ -76,6 +76,17 @@ ORDER BY workspace_id, run_id, action_id LIMIT $3";
     REPLACE_ACTION_ANSWER = replace_action_answer "
 UPDATE run_actions SET answer_sealed = $4
 WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed = $3 AND action_id = $5";
+
+    /// A page of secrets of subscriptions.
+    SUBSCRIPTION_SECRETS = subscription_secrets "
+SELECT workspace_id, subscription_id AS id, url, secret_sealed AS value FROM subscriptions
+WHERE secret_sealed IS NOT NULL AND ($1::uuid IS NULL OR (workspace_id, subscription_id) > ($1, $2))
+ORDER BY workspace_id, subscription_id LIMIT $3";
+
+    /// Replaces a secret of a subscription that is still the same.
+    REPLACE_SUBSCRIPTION_SECRET = replace_subscription_secret "
+UPDATE subscriptions SET secret_sealed = $4
+WHERE workspace_id = $1 AND subscription_id = $2 AND secret_sealed = $3";
 }
 
 /// The result of a rotation.
@@ -92,7 +103,7 @@ pub struct Rotation {
 pub struct KeyRings {
     /// Keys of webhook secrets.
     pub webhooks: KeyRing,
-    /// Keys of account credentials.
+    /// Keys of account credentials, answers, and secrets of subscriptions.
     pub accounts: KeyRing,
 }
 
@@ -103,7 +114,8 @@ impl KeyRings {
             SealedColumn::AccountCredential
             | SealedColumn::ClientSecret
             | SealedColumn::Grant
-            | SealedColumn::ActionAnswer => &self.accounts,
+            | SealedColumn::ActionAnswer
+            | SealedColumn::SubscriptionSecret => &self.accounts,
         }
     }
 }
@@ -149,6 +161,11 @@ fn place_of(column: SealedColumn, row: &Row) -> Result<Place<'_>, RowError> {
             workspace,
             run: row.try_get("id")?,
             action: row.try_get("action_id")?,
+        },
+        SealedColumn::SubscriptionSecret => Place::SubscriptionSecret {
+            workspace,
+            subscription: row.try_get("id")?,
+            url: row.try_get("url")?,
         },
     })
 }
@@ -236,6 +253,7 @@ impl Operator {
             SealedColumn::ClientSecret => (&CLIENT_SECRETS, &key[..3]),
             SealedColumn::Grant => (&GRANTS, &key[..3]),
             SealedColumn::ActionAnswer => (&ACTION_ANSWERS, key),
+            SealedColumn::SubscriptionSecret => (&SUBSCRIPTION_SECRETS, &key[..3]),
         };
         Ok(self.ask(statement, key).await?.rows)
     }
@@ -259,6 +277,7 @@ impl Operator {
             SealedColumn::ClientSecret => (&REPLACE_CLIENT_SECRET, &row[..4]),
             SealedColumn::Grant => (&REPLACE_GRANT, &row[..4]),
             SealedColumn::ActionAnswer => (&REPLACE_ACTION_ANSWER, row),
+            SealedColumn::SubscriptionSecret => (&REPLACE_SUBSCRIPTION_SECRET, &row[..4]),
         };
         Ok(self.ask(statement, row).await?.count)
     }

@@ -36,17 +36,6 @@ WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2)
   AND ($7::uuid IS NULL OR s.signal_id < $7)
 ORDER BY s.signal_id DESC LIMIT $8");
 
-    /// The signals after a place in the order in which they are read. What may still change before
-    /// it is not read yet.
-    fn signals_after(
-        workspace: WorkspaceId, position: i64, signal: DeliveryId, limit: i64,
-    ) -> Vec<NextSignals> = concat!("
-SELECT ", columns!(), ", s.stored_at, s.body, s.headers, s.position
-FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
-WHERE s.workspace_id = $1 AND s.position >= $2 AND (s.position, s.signal_id) > ($2, $3)
-  AND s.position < (SELECT settled_position())
-ORDER BY s.position, s.signal_id LIMIT $4");
-
     /// One signal with its body.
     desk fn signal(signal: DeliveryId) -> Option<SignalDetail> = concat!("
 SELECT ", columns!(), ", s.stored_at, s.body, s.headers
@@ -140,15 +129,6 @@ pub struct SignalCursor {
     pub(crate) signal_id: DeliveryId,
 }
 
-/// A signal, and where reading goes on after it.
-#[derive(FromRow)]
-struct NextSignals {
-    #[row(flatten)]
-    cursor: SignalCursor,
-    #[row(flatten)]
-    signal: SignalDetail,
-}
-
 impl Operator {
     /// Lists the newest signals that a filter lets through, at most `limit`; only those before
     /// `before`, if it is given.
@@ -190,23 +170,6 @@ impl Operator {
             None => cursor_now(self).await,
             Some(from) => cursor_at(self, workspace, from).await,
         }
-    }
-
-    /// Reads on: the next signals, at most `limit`, and where it goes on after them. None is left
-    /// out, however late it is committed.
-    pub async fn signals_after(
-        &self,
-        workspace: WorkspaceId,
-        cursor: SignalCursor,
-        limit: u32,
-    ) -> Result<Vec<(SignalCursor, SignalDetail)>, OperatorError> {
-        let position = cursor.position;
-        let signal = cursor.signal_id;
-        let next = signals_after(self, workspace, position, signal, limit.into()).await?;
-        Ok(next
-            .into_iter()
-            .map(|next| (next.cursor, next.signal))
-            .collect())
     }
 }
 

@@ -1,32 +1,35 @@
-//! Subscriptions: queues that get the signals of a workspace, each from a cursor that is set, held
-//! and given up here, and moved by workers.
+//! Subscriptions: queues and URLs that get the signals of a workspace, each from a cursor that is
+//! set, held and given up here, and moved by workers. What names one is its target.
 
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, declare_subscription, end_subscription, has_queue};
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
+    sealing::{Place, Seal, SealedColumn, Secret},
     states::SignalKind,
+    webhook::{Scheme, secret_for},
 };
 use letterbox_database::{FromRow, statements};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 use crate::{
-    Operator, OperatorError, PROGRAM, Reason, asking::Sought, error::Explain, given,
-    workspace_settings::Nullable,
+    NewSubscription, Operator, OperatorError, PROGRAM, Reason, Target, asking::Sought,
+    error::Explain,
 };
 
 statements! {
     /// The subscriptions of a workspace, or one of them.
-    fn subscriptions(workspace: WorkspaceId, queue: Option<&str>) -> Vec<SubscriptionRow> = "
-SELECT s.subscription_id, s.workspace_id, s.queue, s.webhook_id, h.name AS webhook_name,
-    s.signal_kind, s.login, l.signals AS lag_signals, l.seconds AS lag_seconds, s.published,
-    s.created_at, s.paused_at, s.failing_since, s.failure
+    fn subscriptions(workspace: WorkspaceId, target: Option<&str>) -> Vec<SubscriptionRow> = "
+SELECT s.subscription_id, s.workspace_id, s.target, s.queue, s.url, s.webhook_id,
+    h.name AS webhook_name, s.signal_kind, s.login, s.in_flight, l.signals AS lag_signals,
+    l.seconds AS lag_seconds, s.published, s.created_at, s.paused_at, s.failing_since, s.failure,
+    s.received
 FROM subscriptions s JOIN subscription_lags l USING (workspace_id, subscription_id)
 LEFT JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
-WHERE s.workspace_id = $1 AND ($2::text IS NULL OR s.queue = $2)
-ORDER BY s.queue";
+WHERE s.workspace_id = $1 AND ($2::text IS NULL OR s.target = $2)
+ORDER BY s.target";
 
     /// Whether a queue has a subscription, of whichever workspace.
     fn queue_is_taken(queue: &str) -> (bool,) = "
@@ -34,31 +37,37 @@ SELECT EXISTS (SELECT FROM subscriptions WHERE queue = $1) AS is_taken";
 
     /// Makes a subscription.
     fn subscribe(
-        workspace: WorkspaceId, subscription: Uuid, queue: &str, webhook: Option<WebhookId>,
-        signal_kind: Option<SignalKind>, login: Option<&str>, position: i64, signal: DeliveryId,
+        workspace: WorkspaceId, subscription: Uuid, target: &str, secret_sealed: Option<&[u8]>,
+        webhook: Option<WebhookId>, signal_kind: Option<SignalKind>, login: Option<&str>,
+        in_flight: i32, position: i64, signal: DeliveryId,
     ) = "
-INSERT INTO subscriptions (workspace_id, subscription_id, queue, webhook_id, signal_kind, login,
-    position, signal_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+INSERT INTO subscriptions (workspace_id, subscription_id, queue, url, secret_sealed, webhook_id,
+    signal_kind, login, in_flight, position, signal_id)
+VALUES ($1, $2, CASE WHEN $4::bytea IS NULL THEN $3 END, CASE WHEN $4 IS NOT NULL THEN $3 END, $4,
+    $5, $6, $7, $8, $9, $10)";
+
+    /// Sets how many requests of a subscription may wait for their answers.
+    pub(crate) fn set_in_flight(workspace: WorkspaceId, target: &str, in_flight: i32) = "
+UPDATE subscriptions SET in_flight = $3 WHERE workspace_id = $1 AND target = $2";
 
     /// Pauses a subscription, or lets it go on.
-    fn pause_subscription(workspace: WorkspaceId, queue: &str, pauses: bool) -> u64 = "
+    fn pause_subscription(workspace: WorkspaceId, target: &str, pauses: bool) -> u64 = "
 UPDATE subscriptions SET paused_at = CASE WHEN $3 THEN now() END, due_at = now()
-WHERE workspace_id = $1 AND queue = $2 AND (paused_at IS NOT NULL) <> $3";
+WHERE workspace_id = $1 AND target = $2 AND (paused_at IS NOT NULL) <> $3";
 
     /// Sets the cursor. A worker that has just read from elsewhere does not move it.
     fn rewind_subscription(
-        workspace: WorkspaceId, queue: &str, position: i64, signal: DeliveryId,
+        workspace: WorkspaceId, target: &str, position: i64, signal: DeliveryId,
     ) = "
 UPDATE subscriptions SET position = $3, signal_id = $4, leased_by = NULL, leased_until = NULL,
     due_at = now()
-WHERE workspace_id = $1 AND queue = $2";
+WHERE workspace_id = $1 AND target = $2";
 
     /// Takes subscriptions from the workers for a few seconds: their rows stay as they are.
-    pub(crate) fn hold_subscriptions(workspace: WorkspaceId, queues: &[&str], holder: Uuid) = "
+    pub(crate) fn hold_subscriptions(workspace: WorkspaceId, targets: &[&str], holder: Uuid) = "
 UPDATE subscriptions
 SET leased_by = $3, leased_until = clock_timestamp() + interval '10 seconds'
-WHERE workspace_id = $1 AND queue = ANY ($2)";
+WHERE workspace_id = $1 AND target = ANY ($2)";
 
     /// Gives them back.
     pub(crate) fn let_go_of_subscriptions(workspace: WorkspaceId, holder: Uuid) = "
@@ -66,42 +75,8 @@ UPDATE subscriptions SET leased_by = NULL, leased_until = NULL
 WHERE workspace_id = $1 AND leased_by = $2";
 
     /// Ends a subscription.
-    fn unsubscribe(workspace: WorkspaceId, queue: &str) = "
-DELETE FROM subscriptions WHERE workspace_id = $1 AND queue = $2";
-}
-
-/// The settings of a subscription, as a document gives them. What is `None` is left as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SubscriptionSettings {
-    /// The queue that gets the signals.
-    pub queue: String,
-    /// Only those of the webhook of this name.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
-    pub webhook: Option<Nullable<String>>,
-    /// Only those of this kind.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
-    pub signal_kind: Option<Nullable<SignalKind>>,
-    /// Whether it is paused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is_paused: Option<bool>,
-}
-
-/// A new subscription.
-#[derive(Debug, Clone, Default)]
-pub struct NewSubscription {
-    /// The queue that it gets.
-    pub queue: String,
-    /// Only signals of this webhook, and of those that replace it.
-    pub webhook: Option<WebhookId>,
-    /// Only signals of this kind.
-    pub signal_kind: Option<SignalKind>,
-    /// From when on; `None` from now on. Some of the minute before may come, too.
-    pub from: Option<Timestamp>,
-    /// The broker's user that reads the queue, if one was made for it.
-    pub login: Option<String>,
-    /// Whether the queue may exist, with what is in it.
-    pub may_exist: bool,
+    fn unsubscribe(workspace: WorkspaceId, target: &str) = "
+DELETE FROM subscriptions WHERE workspace_id = $1 AND target = $2";
 }
 
 /// A subscription.
@@ -111,8 +86,12 @@ pub struct SubscriptionRow {
     pub subscription_id: Uuid,
     /// The workspace of the signals.
     pub workspace_id: WorkspaceId,
-    /// The queue that gets them.
-    pub queue: String,
+    /// The queue or the URL: what names it.
+    pub target: String,
+    /// The queue that gets them; `None` if it is to a URL.
+    pub queue: Option<String>,
+    /// The URL that they are posted to.
+    pub url: Option<String>,
     /// Only those of this webhook, if it is given.
     pub webhook_id: Option<WebhookId>,
     /// Its name.
@@ -121,26 +100,33 @@ pub struct SubscriptionRow {
     pub signal_kind: Option<SignalKind>,
     /// The broker's user that was made for it.
     pub login: Option<String>,
+    /// How many requests may wait for their answers.
+    pub in_flight: i32,
     /// Signals that it has not looked at, counted up to 10,000.
     pub lag_signals: i64,
     /// How long ago the first of them was stored.
     pub lag_seconds: f64,
-    /// Messages that the broker has confirmed.
+    /// Messages that the broker has confirmed, or posts that the URL has taken.
     pub published: i64,
     /// When it was made.
     pub created_at: Timestamp,
     /// Since when it is paused; `None` if it goes on.
     pub paused_at: Option<Timestamp>,
-    /// Since when nothing was confirmed; `None` if all is well.
+    /// Since when nothing was taken; `None` if all is well.
     pub failing_since: Option<Timestamp>,
     /// Why.
     pub failure: Option<String>,
+    /// The beginning of the answer that is the failure.
+    pub received: Option<String>,
 }
 
 impl SubscriptionRow {
-    /// Declares its queue.
+    /// Declares its queue, if it has one.
     pub(crate) async fn declare_queue(&self, broker: &BrokerTarget) -> Result<(), OperatorError> {
-        declare(broker, self.subscription_id, &self.queue).await
+        match &self.queue {
+            Some(queue) => declare(broker, self.subscription_id, queue).await,
+            None => Ok(()),
+        }
     }
 
     /// Ends what leads signals to its queue, which stays unless `deletes`.
@@ -149,8 +135,11 @@ impl SubscriptionRow {
         broker: &BrokerTarget,
         deletes: bool,
     ) -> Result<(), OperatorError> {
+        let Some(queue) = &self.queue else {
+            return Ok(());
+        };
         let id = self.subscription_id.to_string();
-        Ok(end_subscription(broker, PROGRAM, &id, &self.queue, deletes).await?)
+        Ok(end_subscription(broker, PROGRAM, &id, queue, deletes).await?)
     }
 }
 
@@ -168,42 +157,54 @@ impl Operator {
     pub async fn subscription(
         &self,
         workspace: WorkspaceId,
-        queue: &str,
+        target: &str,
     ) -> Result<SubscriptionRow, OperatorError> {
-        let found = subscriptions(self, workspace, Some(queue)).await?.pop();
+        let found = subscriptions(self, workspace, Some(target)).await?.pop();
         found.found("subscription")
     }
 
-    /// Subscribes: declares the queue and has it filled. Where the same subscription exists, only
-    /// the queue is declared, if it is missing.
+    /// Subscribes, with a broker if it is a queue, which is declared and filled. Where the same
+    /// subscription exists, only its queue is declared, if that is missing, or changes how many
+    /// requests may wait for their answers. Gives the secret of a new one to a URL, which nobody
+    /// sees again.
     ///
     /// # Errors
-    /// When the queue can't have this name, has other arguments or another subscription.
+    /// When the target can't be subscribed, or has another subscription; for a URL when no worker
+    /// runs.
     pub async fn subscribe(
         &self,
-        broker: &BrokerTarget,
+        broker: Option<&BrokerTarget>,
         workspace: WorkspaceId,
         new: &NewSubscription,
-    ) -> Result<SubscriptionRow, OperatorError> {
-        let former = self.subscriptions(workspace).await?;
-        let former = former.into_iter().find(|one| one.queue == new.queue);
+    ) -> Result<(SubscriptionRow, Option<Secret>), OperatorError> {
+        self.need_workspace(workspace).await?;
+        let target = new.target.name();
+        let former = subscriptions(self, workspace, Some(target)).await?.pop();
         if let Some(former) = former {
             if (former.webhook_id, former.signal_kind) != (new.webhook, new.signal_kind) {
                 return Err(Reason::QueueTaken.into());
             }
-            former.declare_queue(broker).await?;
-            return Ok(former);
+            if let Some(broker) = broker {
+                former.declare_queue(broker).await?;
+            }
+            if let Some(in_flight) = new.in_flight {
+                set_in_flight(self, workspace, target, in_flight).await?;
+            }
+            return Ok((self.subscription(workspace, target).await?, None));
         }
-        check_queue(&new.queue)?;
+        let id = Uuid::new_v4();
+        let Some(broker) = broker else {
+            return self.add_subscription(workspace, id, new).await;
+        };
+        new.target.check()?;
         if !new.may_exist {
-            self.need_new_queue(broker, &new.queue).await?;
+            self.need_new_queue(broker, target).await?;
         }
         // The queue first: what is published has its place from the first message on.
-        let id = Uuid::new_v4();
-        declare(broker, id, &new.queue).await?;
+        declare(broker, id, target).await?;
         let made = self.add_subscription(workspace, id, new).await;
         if made.is_err() {
-            let _ = end_subscription(broker, PROGRAM, &id.to_string(), &new.queue, false).await;
+            let _ = end_subscription(broker, PROGRAM, &id.to_string(), target, false).await;
         }
         made
     }
@@ -220,52 +221,76 @@ impl Operator {
         }
     }
 
-    /// Checks that a new subscription can have this queue, as far as the database knows.
-    pub(crate) async fn check_queue(&self, queue: &str) -> Result<(), OperatorError> {
-        check_queue(queue)?;
-        match queue_is_taken(self, queue).await? {
-            (true,) => Err(Reason::QueueTaken.into()),
-            (false,) => Ok(()),
+    /// Checks that a new subscription can be to this target, as far as the database knows.
+    pub(crate) async fn check_target(&self, target: &Target) -> Result<(), OperatorError> {
+        target.check()?;
+        match target {
+            Target::Queue(queue) if queue_is_taken(self, queue).await?.0 => {
+                Err(Reason::QueueTaken.into())
+            }
+            Target::Queue(_) => Ok(()),
+            Target::Url(_) => self
+                .recipient(SealedColumn::SubscriptionSecret)
+                .await
+                .map(drop),
         }
     }
 
-    /// Makes a subscription, whose queue is still to be declared.
+    /// Makes a subscription, whose queue is still to be declared. Gives the secret of a URL.
     pub(crate) async fn add_subscription(
         &self,
         workspace: WorkspaceId,
         id: Uuid,
         new: &NewSubscription,
-    ) -> Result<SubscriptionRow, OperatorError> {
-        check_queue(&new.queue)?;
+    ) -> Result<(SubscriptionRow, Option<Secret>), OperatorError> {
+        new.target.check()?;
+        let secret = match &new.target {
+            Target::Queue(_) => None,
+            Target::Url(url) => {
+                // The workers sign with it.
+                let worker = self.recipient(SealedColumn::SubscriptionSecret).await?;
+                let rules = Scheme::StandardWebhooks.rules().found("scheme")?;
+                let secret = secret_for(&rules)?;
+                let place = Place::SubscriptionSecret {
+                    workspace,
+                    subscription: id,
+                    url: url.as_str(),
+                };
+                Some((worker.seal(place, secret.expose())?, secret))
+            }
+        };
         let cursor = self.signal_cursor(workspace, new.from).await?;
         let subscribed = subscribe(
             &self.database,
             workspace,
             id,
-            &new.queue,
+            new.target.name(),
+            secret.as_ref().map(|(sealed, _)| sealed.as_slice()),
             new.webhook,
             new.signal_kind,
             new.login.as_deref(),
+            new.in_flight.unwrap_or(1),
             cursor.position,
             cursor.signal_id,
         );
         let subscribed = subscribed.await;
         subscribed.explain(&SqlState::UNIQUE_VIOLATION, Reason::QueueTaken)?;
-        self.subscription(workspace, &new.queue).await
+        let made = self.subscription(workspace, new.target.name()).await?;
+        Ok((made, secret.map(|(_, secret)| secret)))
     }
 
-    /// Deletes a subscription, whose queue is still bound.
-    pub(crate) async fn remove_subscription(
+    /// Ends a subscription to a URL, or one whose queue is still bound.
+    pub async fn remove_subscription(
         &self,
         workspace: WorkspaceId,
-        queue: &str,
+        target: &str,
     ) -> Result<SubscriptionRow, OperatorError> {
-        let removed = self.subscription(workspace, queue).await?;
-        unsubscribe(self, workspace, queue).await?;
+        let removed = self.subscription(workspace, target).await?;
+        unsubscribe(self, workspace, target).await?;
         Ok(removed)
     }
 
-    /// Ends a subscription. What is in the queue stays there unless `deletes`.
+    /// Ends a subscription of a queue. What is in the queue stays there unless `deletes`.
     pub async fn unsubscribe(
         &self,
         broker: &BrokerTarget,
@@ -283,11 +308,11 @@ impl Operator {
     pub async fn pause_subscription(
         &self,
         workspace: WorkspaceId,
-        queue: &str,
+        target: &str,
         pauses: bool,
     ) -> Result<bool, OperatorError> {
-        self.subscription(workspace, queue).await?;
-        Ok(pause_subscription(self, workspace, queue, pauses).await? > 0)
+        self.subscription(workspace, target).await?;
+        Ok(pause_subscription(self, workspace, target, pauses).await? > 0)
     }
 
     /// Sets the cursor of a subscription to a time: what was stored since is published, again or
@@ -295,13 +320,13 @@ impl Operator {
     pub async fn rewind_subscription(
         &self,
         workspace: WorkspaceId,
-        queue: &str,
+        target: &str,
         to: Timestamp,
     ) -> Result<SubscriptionRow, OperatorError> {
-        self.subscription(workspace, queue).await?;
+        self.subscription(workspace, target).await?;
         let to = self.signal_cursor(workspace, Some(to)).await?;
-        rewind_subscription(self, workspace, queue, to.position, to.signal_id).await?;
-        self.subscription(workspace, queue).await
+        rewind_subscription(self, workspace, target, to.position, to.signal_id).await?;
+        self.subscription(workspace, target).await
     }
 }
 
@@ -311,15 +336,4 @@ async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<(), Ope
         true => Reason::OtherQueue(error.to_string()).into(),
         false => error.into(),
     })
-}
-
-/// Checks that a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the
-/// broker's names, and none of Letterbox's.
-fn check_queue(name: &str) -> Result<(), Reason> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
-    let is_good = (1..=200).contains(&name.len())
-        && name.chars().all(is_plain)
-        && !name.starts_with("amq.")
-        && !name.starts_with("letterbox.");
-    is_good.then_some(()).ok_or(Reason::InvalidQueue)
 }

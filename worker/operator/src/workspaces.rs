@@ -199,11 +199,11 @@ impl Operator {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<u64, OperatorError> {
-        // Their queues and logins are at the broker, where nothing here would end them.
+        // Queues and logins are at the broker, where nothing here would end them.
         let subscriptions = self.subscriptions(workspace).await?;
         if !subscriptions.is_empty() {
-            let queues = subscriptions.into_iter().map(|one| one.queue);
-            return Err(Reason::Subscribed(queues.collect()).into());
+            let targets = subscriptions.into_iter().map(|one| one.target);
+            return Err(Reason::Subscribed(targets.collect()).into());
         }
         if close_workspace(self, workspace, name).await? == 0 {
             return Err(Reason::NotFound("workspace of this name").into());

@@ -144,7 +144,8 @@ impl Notices {
     /// What is told, with the place where more is to be seen; no word of a stranger's.
     fn text(&self, letter: &Letter) -> String {
         let told: String = sentences(letter).map(|told| format!("{told}.\n")).collect();
-        format!("{}:\n\n{told}\n{}\n", letter.workspace_name, self.desk)
+        let name = &letter.workspace_name;
+        format!("{name}:\n\n{told}{}\n{}\n", letter.why, self.desk)
     }
 
     /// Sends the next requested sign-in link; `false` if there is none.
@@ -205,6 +206,12 @@ fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
             "form link has",
             "form links have",
             " ended, because the workflow's owner may not run it any more",
+        ),
+        (
+            letter.stalls,
+            "subscription has",
+            "subscriptions have",
+            " got no signals for five minutes",
         ),
     ];
     told.into_iter()

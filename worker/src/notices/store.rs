@@ -8,11 +8,13 @@ statements! {
     /// Makes letters of what happened longer ago than this, in seconds.
     pub(super) fn write_letters(seconds: f64) = "SELECT write_letters($1) AS written";
 
-    /// The letters that are due, each for one attempt.
+    /// The letters that are due, each for one attempt, and why subscriptions stall now.
     pub(super) fn take_letters(most: i32) -> Vec<Letter> = "
 SELECT workspace_id AS workspace, letter_id AS id, workspace_name, email, account_id, account_user,
-    base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links
-FROM take_letters($1)";
+    base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links,
+    stalls, coalesce((SELECT string_agg(s.target || ': ' || s.failure, E'\n' ORDER BY s.target)
+        FROM subscriptions s WHERE s.workspace_id = l.workspace_id AND l.stalls > 0), '') AS why
+FROM take_letters($1) l";
 
     /// Notes what came of an attempt.
     pub(super) fn end_letter(workspace: WorkspaceId, letter: Uuid, failure: Option<&str>) = "
@@ -35,6 +37,9 @@ pub(super) struct Letter {
     pub(super) failures: i32,
     pub(super) refused_accounts: i32,
     pub(super) ended_links: i32,
+    pub(super) stalls: i32,
+    /// The subscriptions that fail now, each with its reason.
+    pub(super) why: String,
 }
 
 /// How a letter is sent.

@@ -10,23 +10,30 @@ use letterbox_database::{FromRow, Row, RowError, statements};
 use uuid::Uuid;
 
 statements! {
-    /// Leases subscriptions that have something to publish, and that no worker has, for $3 seconds.
-    /// What was set further ahead than it can be is from before the clock was set back.
-    pub(super) fn take_subscriptions(worker: Uuid, most: i64, seconds: f64) -> Vec<Leased> = "
+    /// Leases subscriptions that have something to publish, and that no worker has, for $3 seconds:
+    /// those to URLs or to queues, also by whether they fail. What was set further ahead than it
+    /// can be is from before the clock was set back.
+    pub(super) fn take_subscriptions(
+        worker: Uuid, most: i64, seconds: f64, to_urls: bool, is_failing: Option<bool>,
+    ) -> Vec<Leased> = "
 WITH due AS (
     SELECT s.workspace_id, s.subscription_id FROM subscriptions s
     WHERE s.paused_at IS NULL
+      AND (s.url IS NOT NULL) = $4
+      AND ($5::boolean IS NULL OR (s.failing_since IS NOT NULL) = $5)
       AND lease_is_over(s.due_at, 30)
       AND (s.leased_until IS NULL OR lease_is_over(s.leased_until, $3))
       AND EXISTS (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
           AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
           AND g.position < (SELECT settled_position()))
-    ORDER BY s.due_at, s.queue LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY s.due_at, s.target LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE subscriptions s
 SET leased_by = $1, leased_until = clock_timestamp() + $3::float8 * interval '1 second'
 FROM due WHERE s.workspace_id = due.workspace_id AND s.subscription_id = due.subscription_id
-RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.queue, s.position,
+RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.target,
+    coalesce(s.secret_sealed, '') AS secret_sealed,
+    CASE WHEN s.failing_since IS NULL THEN s.in_flight ELSE 1 END AS in_flight, s.position,
     s.signal_id AS signal, s.leased_by AS by";
 
     /// The next signals of a subscription; nothing if another worker has the lease.
@@ -47,7 +54,7 @@ FROM read_subscription($1, $2, $3, $4, $5)";
     ) -> u64 = "
 UPDATE subscriptions SET position = $6, signal_id = $7, published = published + $8,
     leased_until = clock_timestamp() + $9::float8 * interval '1 second', failure = NULL,
-    failing_since = NULL
+    failing_since = NULL, received = NULL
 WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3
   AND (position, signal_id) = ($4, $5)";
 
@@ -55,8 +62,9 @@ WHERE workspace_id = $1 AND subscription_id = $2 AND leased_by = $3
     /// time for which it has failed, at most 30 seconds.
     pub(super) fn release_subscription(
         workspace: WorkspaceId, subscription: Uuid, worker: Uuid, failure: Option<&str>,
+        received: Option<&str>,
     ) = "
-UPDATE subscriptions SET leased_by = NULL, leased_until = NULL, failure = $4,
+UPDATE subscriptions SET leased_by = NULL, leased_until = NULL, failure = $4, received = $5,
     failing_since = CASE WHEN $4::text IS NOT NULL
         THEN coalesce(failing_since, clock_timestamp()) END,
     due_at = clock_timestamp() + CASE WHEN $4::text IS NULL THEN interval '0'
@@ -77,7 +85,12 @@ pub(super) struct SubscriptionCursor {
 pub(super) struct Leased {
     pub(super) workspace: WorkspaceId,
     pub(super) id: Uuid,
-    pub(super) queue: String,
+    /// The queue or the URL.
+    pub(super) target: String,
+    /// With what is signed that is posted to a URL.
+    pub(super) secret_sealed: Vec<u8>,
+    /// Requests that may wait for their answers: one while it fails.
+    pub(super) in_flight: i32,
     #[row(flatten)]
     pub(super) cursor: SubscriptionCursor,
     /// The worker.

@@ -61,7 +61,7 @@ SELECT coalesce(extract(epoch FROM now() - (SELECT min(due_at) FROM due
 
     /// How far behind the subscriptions are that go on.
     fn subscription_lags() -> Vec<Lag> = "
-SELECT queue, signals, seconds FROM subscription_lags WHERE paused_at IS NULL
+SELECT name, signals, seconds FROM subscription_lags WHERE paused_at IS NULL
 ORDER BY seconds DESC LIMIT 1000";
 }
 
@@ -79,7 +79,8 @@ struct Backlog {
 /// How far behind a subscription is.
 #[derive(FromRow)]
 struct Lag {
-    queue: String,
+    /// Its queue, or its id.
+    name: String,
     /// Signals that it has not looked at, counted up to 10,000.
     signals: i64,
     /// How long ago the first of them was stored.
@@ -153,7 +154,7 @@ fn tell(backlog: &Backlog) {
     }
 }
 
-/// Reports how far behind subscriptions are; `told` are the queues that were reported last.
+/// Reports how far behind subscriptions are; `told` are those that were reported last.
 async fn tell_lags(database: &Database, told: &mut HashSet<String>) {
     // The database crate logs the failure.
     let Ok(lags) = subscription_lags(database).await else {
@@ -161,19 +162,19 @@ async fn tell_lags(database: &Database, told: &mut HashSet<String>) {
     };
     let mut gone = std::mem::take(told);
     for lag in lags {
-        gone.remove(&lag.queue);
-        metrics::SUBSCRIPTION_LAG.set_under([lag.queue.clone()], lag.signals as f64);
-        metrics::SUBSCRIPTION_LAG_SECONDS.set_under([lag.queue.clone()], lag.seconds);
-        told.insert(lag.queue);
+        gone.remove(&lag.name);
+        metrics::SUBSCRIPTION_LAG.set_under([lag.name.clone()], lag.signals as f64);
+        metrics::SUBSCRIPTION_LAG_SECONDS.set_under([lag.name.clone()], lag.seconds);
+        told.insert(lag.name);
     }
     forget_lags(gone);
 }
 
 /// Nobody waits for these, or another worker reports them.
-fn forget_lags(queues: impl IntoIterator<Item = String>) {
-    for queue in queues {
-        metrics::SUBSCRIPTION_LAG.set_under([queue.clone()], 0.0);
-        metrics::SUBSCRIPTION_LAG_SECONDS.set_under([queue], 0.0);
+fn forget_lags(names: impl IntoIterator<Item = String>) {
+    for name in names {
+        metrics::SUBSCRIPTION_LAG.set_under([name.clone()], 0.0);
+        metrics::SUBSCRIPTION_LAG_SECONDS.set_under([name], 0.0);
     }
 }
 

@@ -3,7 +3,6 @@
 //! here.
 
 mod error;
-mod forward;
 mod http;
 mod ledger;
 mod model;
@@ -13,7 +12,6 @@ mod send;
 
 pub use self::{
     error::TrialError,
-    forward::forward,
     http::{client, describe},
     ledger::Counts,
     prove::{Ledger, ProveCommand, prove},

@@ -73,7 +73,7 @@ pub struct Signing {
 
 /// Signs bodies.
 pub struct Signer {
-    pub(crate) rules: Rules,
+    rules: Rules,
     key: SigningKey,
 }
 
@@ -163,23 +163,6 @@ pub async fn send_form(
 
 /// Posts JSON; what is not an acceptance is an error.
 async fn post(url: Url, headers: &[(&str, &str)], body: Vec<u8>) -> Result<Value, TrialError> {
-    let (status, answer) = exchange(url, headers, body).await?;
-    if !(200..300).contains(&status) {
-        return Err(TrialError::Refused {
-            status,
-            body: answer,
-        });
-    }
-    let answer = serde_json::from_str::<Value>(&answer).unwrap_or(answer.into());
-    Ok(json!({ "status": status, "answer": answer }))
-}
-
-/// Posts JSON; gives the status and the body of the answer.
-pub(crate) async fn exchange(
-    url: Url,
-    headers: &[(&str, &str)],
-    body: Vec<u8>,
-) -> Result<(u16, String), TrialError> {
     let mut request = client(TIMEOUT)?
         .post(url)
         .header("content-type", "application/json")
@@ -188,5 +171,14 @@ pub(crate) async fn exchange(
         request = request.header(*name, *value);
     }
     let response = request.send().await?;
-    Ok((response.status().as_u16(), response.text().await?))
+    let status = response.status().as_u16();
+    let answer = response.text().await?;
+    if !(200..300).contains(&status) {
+        return Err(TrialError::Refused {
+            status,
+            body: answer,
+        });
+    }
+    let answer = serde_json::from_str::<Value>(&answer).unwrap_or(answer.into());
+    Ok(json!({ "status": status, "answer": answer }))
 }

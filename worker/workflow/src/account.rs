@@ -30,20 +30,36 @@ pub fn is_mail(base: &Url) -> bool {
 
 /// Checks what every request to an account begins with.
 pub fn check_base_url(base: &Url) -> Result<(), AccountError> {
-    let has_user = !base.username().is_empty() || base.password().is_some();
-    let is_known = matches!(base.scheme(), "http" | "https") || is_mail(base);
     // Hosts of these schemes are as they were written.
     let is_host = |host: &str| Host::parse(host).is_ok_and(|parsed| parsed.to_string() == host);
-    Err(AccountError(if !is_known || !base.has_host() {
-        "the base URL must begin with http://, https://, smtp:// or smtps://, and a host"
-    } else if base.as_str().chars().count() > MAX_URL {
-        "the base URL must have at most 2000 characters"
-    } else if has_user || base.query().is_some() || base.fragment().is_some() {
-        "the base URL must not contain a user, a password, a query or a fragment"
-    } else if is_mail(base) && !matches!(base.path(), "" | "/") {
-        "the URL of a mail server must have no path"
-    } else if is_mail(base) && !base.host_str().is_some_and(is_host) {
-        "the host of a mail server must be in lower case"
+    if !is_mail(base) {
+        check_url(base)
+    } else if !matches!(base.path(), "" | "/") {
+        Err(AccountError("the URL of a mail server must have no path"))
+    } else if !base.host_str().is_some_and(is_host) {
+        Err(AccountError(
+            "the host of a mail server must be in lower case",
+        ))
+    } else {
+        check_plain(base)
+    }
+}
+
+/// Checks where requests go, or signals.
+pub fn check_url(url: &Url) -> Result<(), AccountError> {
+    let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+    is_web.then_some(()).ok_or(AccountError(
+        "the URL must begin with http:// or https:// and a host",
+    ))?;
+    check_plain(url)
+}
+
+fn check_plain(url: &Url) -> Result<(), AccountError> {
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    Err(AccountError(if url.as_str().chars().count() > MAX_URL {
+        "the URL must have at most 2000 characters"
+    } else if has_user || url.query().is_some() || url.fragment().is_some() {
+        "the URL must not contain a user, a password, a query or a fragment"
     } else {
         return Ok(());
     }))

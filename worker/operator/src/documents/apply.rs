@@ -36,6 +36,8 @@ pub struct MadeWebhook {
 pub struct Applied {
     /// The webhooks that were made.
     pub webhooks: Vec<MadeWebhook>,
+    /// The subscriptions to URLs that were made, with their secrets, which are shown only now.
+    pub subscriptions: Vec<(SubscriptionRow, Secret)>,
     /// All subscriptions that a document names, whose queues are declared where they are missing.
     named: Vec<SubscriptionRow>,
     /// Subscriptions whose queues are to be unbound.
@@ -73,13 +75,13 @@ impl Operator {
         // Workers move cursors all the time, which is nothing that the plan is about.
         let workspace = self.find_workspace(set).await?;
         let holder = Uuid::new_v4();
-        let queues = planned.iter().filter(|step| step.kind == "subscription");
-        let queues: Vec<&str> = queues.map(|step| step.name.as_str()).collect();
-        let held = workspace.filter(|_| !queues.is_empty());
+        let targets = planned.iter().filter(|step| step.kind == "subscription");
+        let targets: Vec<&str> = targets.map(|step| step.name.as_str()).collect();
+        let held = workspace.filter(|_| !targets.is_empty());
         let mut pauses = PAUSES.into_iter();
         loop {
             if let Some(workspace) = held {
-                hold_subscriptions(self, workspace, &queues, holder).await?;
+                hold_subscriptions(self, workspace, &targets, holder).await?;
             }
             let trying = async {
                 let whole = Whole::begin(&self.database).await?;
@@ -124,8 +126,9 @@ impl Operator {
             ..Applied::default()
         };
         for (document, change) in &plan.wanted {
-            let made = self.carry_out(keys, secrets, workspace, document, change);
-            applied.webhooks.extend(made.await?);
+            let applying = &mut applied;
+            self.carry_out(keys, secrets, workspace, document, change, applying)
+                .await?;
             if let Document::Workspace(wanted) = document
                 && wanted.is_searchable == Some(false)
                 && change.is_in("is_searchable")
@@ -136,7 +139,7 @@ impl Operator {
         // Also of those that are there already: their queues may be gone.
         for document in &set.documents {
             if let Document::Subscription(named) = document {
-                let named = self.subscription(workspace, &named.queue).await?;
+                let named = self.subscription(workspace, named.name()).await?;
                 applied.named.push(named);
             }
         }

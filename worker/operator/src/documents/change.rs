@@ -27,7 +27,7 @@ impl DocumentChange {
             // By these it was found; a secret is a new webhook's, a name a new user's.
             let is_name = match wanted {
                 Document::Member(_) => ["email", "name"].contains(&&*member),
-                _ => member == "name" || member == "secret" || member == "queue",
+                _ => member == "name" || member == "secret",
             };
             let before = known.get(&member);
             if is_name || member == "kind" || is_same(&member, before, &after) {

@@ -58,6 +58,8 @@ impl Operator {
         for subscription in self.subscriptions(workspace).await? {
             documents.push(Document::Subscription(SubscriptionSettings {
                 queue: subscription.queue,
+                in_flight: subscription.url.as_ref().map(|_| subscription.in_flight),
+                url: subscription.url.and_then(|url| url.parse().ok()),
                 webhook: Some(subscription.webhook_name),
                 signal_kind: Some(subscription.signal_kind),
                 is_paused: Some(subscription.paused_at.is_some()),

@@ -127,7 +127,7 @@ impl Document {
             Self::Policy(_) => "",
             Self::Workflow(one) => &one.name,
             Self::Webhook(one) => &one.name,
-            Self::Subscription(one) => &one.queue,
+            Self::Subscription(one) => one.name(),
         }
     }
 

@@ -3,19 +3,19 @@
 
 use letterbox_common::{
     ids::{WorkflowId, WorkspaceId},
-    sealing::Seal,
+    sealing::{Seal, Secret},
     states::WorkflowState,
 };
 use letterbox_database::statements;
 use uuid::Uuid;
 
 use super::{
-    Document, MadeWebhook, MemberSettings, SubscriptionSettings, WorkflowDocument,
+    Applied, Document, MadeWebhook, MemberSettings, SubscriptionSettings, WorkflowDocument,
     change::DocumentChange,
 };
 use crate::{
-    Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, WebhookRow,
-    WebhookSettings, names::only_one,
+    Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, SubscriptionRow,
+    WebhookRow, WebhookSettings, names::only_one, subscriptions::set_in_flight,
 };
 
 statements! {
@@ -26,7 +26,7 @@ WHERE workspace_id = $1 AND workflow_id = $2 AND state <> 'deleted'";
 }
 
 impl Operator {
-    /// Carries out what one document says. Gives the webhook that it has made.
+    /// Carries out what one document says. Notes what it has made.
     pub(super) async fn carry_out(
         &self,
         keys: &dyn Seal,
@@ -34,7 +34,8 @@ impl Operator {
         workspace: WorkspaceId,
         document: &Document,
         change: &DocumentChange,
-    ) -> Result<Option<MadeWebhook>, OperatorError> {
+        applied: &mut Applied,
+    ) -> Result<(), OperatorError> {
         match document {
             Document::Workspace(wanted) => self.change_settings(workspace, wanted).await?,
             Document::Member(wanted) => self.set_up_member(workspace, wanted, change).await?,
@@ -45,7 +46,7 @@ impl Operator {
             Document::Workflow(wanted) => self.set_up_workflow(workspace, wanted, change).await?,
             Document::Webhook(wanted) if change.is_new => {
                 let making = self.make_webhook(keys, secrets, workspace, wanted);
-                return making.await.map(Some);
+                applied.webhooks.push(making.await?);
             }
             Document::Webhook(wanted) => {
                 let known = self.webhook_named(workspace, &wanted.name).await?;
@@ -53,10 +54,11 @@ impl Operator {
                 changing.await?;
             }
             Document::Subscription(wanted) => {
-                self.set_up_subscription(workspace, wanted, change).await?;
+                let made = self.set_up_subscription(workspace, wanted, change);
+                applied.subscriptions.extend(made.await?);
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     async fn set_up_member(
@@ -142,26 +144,34 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &SubscriptionSettings,
         change: &DocumentChange,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<Option<(SubscriptionRow, Secret)>, OperatorError> {
+        let mut made = None;
+        let target = wanted.target()?;
         if change.is_new {
             let webhook = match wanted.webhook.as_ref().and_then(Option::as_ref) {
                 Some(name) => Some(self.webhook_named(workspace, name).await?.webhook_id),
                 None => None,
             };
             let new = NewSubscription {
-                queue: wanted.queue.clone(),
+                target: target.clone(),
                 webhook,
                 signal_kind: wanted.signal_kind.flatten(),
-                ..NewSubscription::default()
+                from: None,
+                login: None,
+                may_exist: false,
+                in_flight: wanted.in_flight,
             };
-            self.add_subscription(workspace, Uuid::new_v4(), &new)
-                .await?;
+            let adding = self.add_subscription(workspace, Uuid::new_v4(), &new);
+            let (row, secret) = adding.await?;
+            made = secret.map(|secret| (row, secret));
+        } else if let Some(in_flight) = wanted.in_flight {
+            set_in_flight(self, workspace, target.name(), in_flight).await?;
         }
         if let Some(pauses) = wanted.is_paused {
-            self.pause_subscription(workspace, &wanted.queue, pauses)
+            self.pause_subscription(workspace, target.name(), pauses)
                 .await?;
         }
-        Ok(())
+        Ok(made)
     }
 
     /// Deletes what no document names.
@@ -185,7 +195,7 @@ impl Operator {
                 }
             }
             Document::Subscription(subscription) => {
-                self.remove_subscription(workspace, &subscription.queue)
+                self.remove_subscription(workspace, subscription.name())
                     .await?;
             }
             Document::Workspace(_) | Document::Policy(_) => {}

@@ -197,6 +197,7 @@ impl Outlook<'_> {
         wanted: &SubscriptionSettings,
         change: &DocumentChange,
     ) -> Result<(), OperatorError> {
+        let target = wanted.target()?;
         if !change.is_new {
             let is_other = change.is_in("webhook") || change.is_in("signal_kind");
             return match is_other {
@@ -204,7 +205,7 @@ impl Outlook<'_> {
                 false => Ok(()),
             };
         }
-        self.operator.check_queue(&wanted.queue).await?;
+        self.operator.check_target(&target).await?;
         let Some(Some(webhook)) = &wanted.webhook else {
             return Ok(());
         };

@@ -38,8 +38,10 @@ impl Plan<'_> {
     /// The queues of new subscriptions, which must not exist yet.
     pub fn new_queues(&self) -> impl Iterator<Item = &str> {
         let new = self.wanted.iter().filter(|(_, change)| change.is_new);
-        new.filter(|(document, _)| matches!(document, Document::Subscription(_)))
-            .map(|(document, _)| document.name())
+        new.filter_map(|(document, _)| match document {
+            Document::Subscription(new) => new.queue.as_deref(),
+            _ => None,
+        })
     }
 
     /// Users of the broker who were made for what ends.
@@ -50,7 +52,7 @@ impl Plan<'_> {
     /// Whether something is to be done at the broker, too.
     #[must_use]
     pub fn needs_broker(&self) -> bool {
-        self.new_queues().next().is_some() || !self.ended.is_empty()
+        self.new_queues().next().is_some() || self.ended.iter().any(|one| one.queue.is_some())
     }
 }
 
@@ -159,10 +161,11 @@ impl Operator {
                 return Ok(words.map(str::to_owned).collect());
             }
             Document::Subscription(subscription) => {
-                let one = self.subscription(workspace, &subscription.queue).await?;
+                let one = self.subscription(workspace, subscription.name()).await?;
                 let login = one.login.iter();
                 let ends = login.map(|login| format!("the user {login} of RabbitMQ"));
-                let ends = ends.collect();
+                let secret = one.url.iter().map(|_| "its secret".to_owned());
+                let ends = ends.chain(secret).collect();
                 ended.push(one);
                 return Ok(ends);
             }

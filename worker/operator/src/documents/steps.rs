@@ -20,7 +20,7 @@ impl Set {
     pub fn names_queues(&self) -> bool {
         self.documents
             .iter()
-            .any(|one| one.kind() == "subscription")
+            .any(|one| matches!(one, Document::Subscription(one) if one.queue.is_some()))
     }
 }
 

@@ -122,7 +122,7 @@ WHERE CASE WHEN pg_is_in_recovery() THEN false ELSE position > settled_position(
 
     /// Subscriptions that are behind: nothing was confirmed last, or for over a minute.
     pub(super) fn subscriptions_behind(late_seconds: f64) -> Vec<Behind> = "
-SELECT w.name AS workspace_name, s.queue, l.signals, l.seconds, s.failure
+SELECT w.name AS workspace_name, s.queue, s.url, l.signals, l.seconds, s.failure, s.received
 FROM subscription_lags l JOIN subscriptions s USING (workspace_id, subscription_id)
 JOIN workspaces w USING (workspace_id)
 WHERE s.paused_at IS NULL AND (s.failure IS NOT NULL OR l.seconds > $1)
@@ -146,19 +146,23 @@ pub(super) struct Count {
     pub(super) oldest_seconds: Option<f64>,
 }
 
-/// A subscription whose queue does not get what it should.
+/// A subscription whose queue or URL does not get what it should.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct Behind {
     /// Its workspace, for people.
     pub workspace_name: String,
-    /// Its queue.
-    pub queue: String,
+    /// Its queue; `None` if it is to a URL.
+    pub queue: Option<String>,
+    /// The URL.
+    pub url: Option<String>,
     /// Signals that it has not looked at, counted up to 10,000.
     pub signals: i64,
     /// How long ago the first of them was stored.
     pub seconds: f64,
     /// Why; `None` if no worker has said.
     pub failure: Option<String>,
+    /// The beginning of the answer that is the failure.
+    pub received: Option<String>,
 }
 
 /// What is looked at, how bad it is, and what mends it.
@@ -357,7 +361,8 @@ pub(super) fn secrets(closed: &[String]) -> Finding {
     let mend = "name the key that sealed them beside the others; where it is lost, replace them: \
                 webhooks by letterbox webhook replace ID --overlap 0s, connected_accounts by \
                 letterbox account rotate ID --value-file FILE, grants by letterbox account rotate \
-                ID --client-secret-file FILE, run_actions by letterbox run erase ID";
+                ID --client-secret-file FILE, run_actions by letterbox run erase ID, subscriptions \
+                by letterbox signal unsubscribe, and subscribe --from";
     let is_fine = closed.is_empty();
     Finding::new("secrets", is_fine, Verdict::Failure, detail, mend)
 }

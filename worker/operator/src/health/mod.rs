@@ -44,7 +44,7 @@ impl Operator {
         let behind = data::subscriptions_behind(self, data::LATE_SECONDS)
             .await?
             .into_iter()
-            .map(|one| one.queue);
+            .filter_map(|one| one.queue.or(one.url));
         found.push(Finding::of_list(
             "subscriptions",
             &behind.collect::<Vec<_>>(),

@@ -17,7 +17,8 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings, webhook,
+    Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings, subscription,
+    webhook,
 };
 
 /// Begins the names of the variables in which a document's secrets are.
@@ -54,7 +55,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     }
     let steps: Vec<&Step> = plans.iter().flat_map(|plan| &plan.steps).collect();
     if command.plan {
-        return Ok(told(&steps, false, &[]));
+        return Ok(told(&steps, false, &[], &[]));
     }
     // Where all is so already, only queues may be missing: nothing can be lost.
     if !command.yes && !steps.is_empty() {
@@ -63,6 +64,7 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
     // Before anything is done: what can be found out now is no reason to leave half of it.
     let broker = broker_of(&operator, &sets, &plans).await?;
     let mut webhooks = Vec::new();
+    let mut subscriptions = Vec::new();
     let mut failure = None;
     for (set, plan) in sets.iter().zip(&plans) {
         for login in plan.useless_logins() {
@@ -78,6 +80,8 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
             }
         };
         webhooks.extend(applied.webhooks.iter().map(|made| shown(settings, made)));
+        let made = applied.subscriptions.iter();
+        subscriptions.extend(made.map(|(row, secret)| subscription::shown(row, Some(secret))));
         if let Some(broker) = &broker
             && let Err(error) = applied.settle_at_broker(broker).await
         {
@@ -87,12 +91,12 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
             failure = Some(error);
         }
     }
-    let told = told(&steps, failure.is_none(), &webhooks);
+    let told = told(&steps, failure.is_none(), &webhooks, &subscriptions);
     match failure {
         None => Ok(told),
         Some(error) => {
             // Secrets are shown this once, whatever has failed afterwards.
-            if !webhooks.is_empty() {
+            if !webhooks.is_empty() || !subscriptions.is_empty() {
                 told.print(settings.json);
             }
             Err(error.into())
@@ -235,7 +239,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn told(steps: &[&Step], is_applied: bool, webhooks: &[Value]) -> Output {
+fn told(steps: &[&Step], is_applied: bool, webhooks: &[Value], subscriptions: &[Value]) -> Output {
     let mut shown = text(steps);
     for webhook in webhooks {
         let of = |name: &str| webhook[name].as_str().unwrap_or("(not shown)").to_owned();
@@ -244,7 +248,15 @@ fn told(steps: &[&Step], is_applied: bool, webhooks: &[Value]) -> Output {
         let secret = of("secret");
         shown += &format!("\nwebhook {name}: {url}\n  secret, shown this once: {secret}");
     }
-    let value = json!({ "steps": steps, "is_applied": is_applied, "webhooks": webhooks });
+    for one in subscriptions {
+        let url = one["url"].as_str().unwrap_or_default();
+        let secret = one["secret"].as_str().unwrap_or_default();
+        shown += &format!("\nsubscription: {url}\n  secret, shown this once: {secret}");
+    }
+    let value = json!({
+        "steps": steps, "is_applied": is_applied, "webhooks": webhooks,
+        "subscriptions": subscriptions,
+    });
     Output::text(shown, &value)
 }
 

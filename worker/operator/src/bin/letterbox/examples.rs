@@ -89,12 +89,12 @@ const EXAMPLES: &[&str] = &[
     "letterbox signal subscribe --workspace Acme --queue acme.crm --login acme-crm",
     "letterbox signal subscribe --workspace Acme --queue acme.won --signal-kind proposal.won \
      --from 7d",
+    "letterbox signal subscribe --workspace Acme --url https://crm.example.com/hooks",
     "letterbox signal subscriptions --workspace Acme",
     "letterbox signal pause --workspace Acme --queue acme.crm",
     "letterbox signal resume --workspace Acme --queue acme.crm",
     "letterbox signal rewind --workspace Acme --queue acme.crm --to 1h",
     "letterbox signal unsubscribe --workspace Acme --queue acme.crm --delete-queue --yes",
-    "letterbox signal forward --workspace Acme --to http://localhost:3000/hook --from 1h",
     "letterbox dead-letters list --reason 'given up'",
     "letterbox dead-letters show 01a1ff48-6c80-7651-82c4-c95867595738",
     "letterbox dead-letters redrive --reason 'foreign key' --rate 20",

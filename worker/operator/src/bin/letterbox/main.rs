@@ -18,7 +18,6 @@ mod failure;
 mod file;
 mod follow;
 mod form_link;
-mod forward;
 mod in_workspace;
 mod keys;
 mod manual;

@@ -9,7 +9,7 @@ use letterbox_trials::{
 use crate::{Failure, Output, file, output};
 
 /// Reads the secret and the rules.
-pub(crate) fn signer(signing: &Signing) -> Result<Signer, Failure> {
+fn signer(signing: &Signing) -> Result<Signer, Failure> {
     let rules = signing.rules.as_deref().map(file::read_text).transpose()?;
     let rules = rules_of(signing.scheme, rules.as_deref()).map_err(OperatorError::from)?;
     let secret = match &signing.secret_file {

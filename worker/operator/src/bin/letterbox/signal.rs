@@ -5,8 +5,7 @@ use letterbox_common::ids::{DeliveryId, WebhookId};
 use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
 
 use crate::{
-    Failure, Output, follow, forward, in_workspace::InWorkspace, story::word, subscription,
-    times::to_second,
+    Failure, Output, follow, in_workspace::InWorkspace, story::word, subscription, times::to_second,
 };
 
 const COLUMNS: [&str; 8] = [
@@ -44,8 +43,6 @@ pub(crate) enum SignalCommand {
     },
     /// Show one signal with its body
     Show { signal_id: Named<DeliveryId> },
-    /// Post signals as they come to a program that is being written, as their tools have sent them
-    Forward(forward::ForwardCommand),
     #[command(flatten)]
     Subscription(subscription::SubscriptionCommand),
 }
@@ -79,7 +76,6 @@ pub(crate) async fn run(
         SignalCommand::Show { signal_id } => {
             Output::one(&operator.signal(operator.id(&signal_id).await?).await?)
         }
-        SignalCommand::Forward(command) => return forward::run(operator, command, json).await,
         SignalCommand::Subscription(command) => return subscription::run(operator, command).await,
     })
 }

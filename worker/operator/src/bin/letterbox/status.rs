@@ -107,11 +107,14 @@ fn runs(status: &Status) -> Vec<(&'static str, String)> {
     lines.extend(status.behind.iter().map(|one| {
         let signals = one.signals;
         let oldest = age(one.seconds);
-        let queue = word(&one.queue);
+        let target = match (&one.queue, &one.url) {
+            (Some(queue), _) => format!("queue {}", word(queue)),
+            (None, url) => word(url.as_deref().unwrap_or_default()),
+        };
         let workspace = word(&one.workspace_name);
-        let why = one.failure.as_deref().map(word);
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        let told = format!("{signals} signals, the oldest {oldest}, queue {queue} of {workspace}");
+        let why = [&one.failure, &one.received].into_iter().flatten();
+        let why: String = why.map(|why| format!(": {}", word(why))).collect();
+        let told = format!("{signals} signals, the oldest {oldest}, {target} of {workspace}");
         ("behind", told + &why)
     }));
     lines.extend(status.held.iter().map(|one| {

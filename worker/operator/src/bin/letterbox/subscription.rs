@@ -1,21 +1,25 @@
-//! `letterbox signal subscribe …`: queues that get the signals of a workspace.
+//! `letterbox signal subscribe …`: queues and URLs that get the signals of a workspace.
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_broker::BrokerTarget;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
+    sealing::Secret,
     states::SignalKind,
 };
-use letterbox_operator::{Named, NewSubscription, Operator, moment};
-use serde_json::json;
+use letterbox_operator::{
+    Named, NewSubscription, Operator, OperatorError, SubscriptionRow, Target, moment,
+};
+use serde_json::{Value, json};
+use url::Url;
 
 use crate::{
     Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace, output,
 };
 
-const COLUMNS: [&str; 9] = [
-    "queue",
+const COLUMNS: [&str; 10] = [
+    "target",
     "webhook_name",
     "signal_kind",
     "lag_signals",
@@ -24,11 +28,13 @@ const COLUMNS: [&str; 9] = [
     "paused_at",
     "failing_since",
     "failure",
+    "received",
 ];
 
 #[derive(Subcommand)]
 pub(crate) enum SubscriptionCommand {
-    /// Have the signals of a workspace published to a queue of RabbitMQ
+    /// Have the signals of a workspace published to a queue of RabbitMQ, or posted to a URL, signed
+    /// with a secret that is shown once
     Subscribe {
         #[command(flatten)]
         of: OfSubscription,
@@ -43,19 +49,24 @@ pub(crate) enum SubscriptionCommand {
         from: Option<Timestamp>,
         /// Make a user of RabbitMQ who reads this queue and nothing else; the password is shown
         /// once
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", requires = "queue")]
         login: Option<String>,
         /// The queue may exist: whoever reads it may read what it holds
-        #[arg(long)]
+        #[arg(long, requires = "queue")]
         existing: bool,
+        /// How many requests may wait for their answers; only with one, the default, signals keep
+        /// their order. Given again, it changes
+        #[arg(long, value_name = "COUNT", requires = "url",
+            value_parser = clap::value_parser!(i32).range(1..=32))]
+        in_flight: Option<i32>,
     },
     /// List the subscriptions of a workspace
     Subscriptions(InWorkspace),
-    /// Publish nothing to a queue until it is resumed; nothing is left out
+    /// Hand nothing over until it is resumed; nothing is left out
     Pause(OfSubscription),
-    /// Go on publishing to a queue
+    /// Go on handing over
     Resume(OfSubscription),
-    /// Publish to a queue what was stored since a time, again
+    /// Hand over what was stored since a time, again
     Rewind {
         #[command(flatten)]
         of: OfSubscription,
@@ -69,7 +80,7 @@ pub(crate) enum SubscriptionCommand {
         #[command(flatten)]
         of: OfSubscription,
         /// Delete the queue, too, with everything in it
-        #[arg(long)]
+        #[arg(long, requires = "queue")]
         delete_queue: bool,
         /// Do not ask for confirmation
         #[arg(long)]
@@ -83,8 +94,22 @@ pub(crate) struct OfSubscription {
     #[command(flatten)]
     workspace: InWorkspace,
     /// The queue, in the virtual host of AMQP_URL
-    #[arg(long, value_name = "NAME")]
-    queue: String,
+    #[arg(
+        long,
+        value_name = "NAME",
+        required_unless_present = "url",
+        conflicts_with = "url"
+    )]
+    queue: Option<String>,
+    /// The URL: by https, unless LETTERBOX_EGRESS_ALLOW of the workers allows its network
+    #[arg(long)]
+    url: Option<Url>,
+}
+
+impl OfSubscription {
+    fn target(&self) -> Result<Target, OperatorError> {
+        Target::of(self.queue.clone(), self.url.clone())
+    }
 }
 
 pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Result<Output, Failure> {
@@ -96,16 +121,18 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             from,
             login,
             existing,
+            in_flight,
         } => {
             let workspace = of.workspace.id_to_grant(operator).await?;
             let webhook = operator.id_in(Some(workspace), webhook.as_ref()).await?;
             let new = NewSubscription {
-                queue: of.queue,
+                target: of.target()?,
                 webhook,
                 signal_kind,
                 from,
                 login,
                 may_exist: existing,
+                in_flight,
             };
             subscribe(operator, workspace, &new).await?
         }
@@ -117,7 +144,8 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
         SubscriptionCommand::Resume(of) => pause(operator, &of, false).await?,
         SubscriptionCommand::Rewind { of, to } => {
             let workspace = of.workspace.id(operator).await?;
-            let rewinding = operator.rewind_subscription(workspace, &of.queue, to);
+            let target = of.target()?;
+            let rewinding = operator.rewind_subscription(workspace, target.name(), to);
             Output::one(&rewinding.await?)
         }
         SubscriptionCommand::Unsubscribe {
@@ -125,37 +153,44 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             delete_queue,
             yes,
         } => {
-            let broker = BrokerTarget::from_environment()?;
             let workspace = of.workspace.id(operator).await?;
+            let target = of.target()?;
+            let Target::Queue(queue) = &target else {
+                let ending = operator.remove_subscription(workspace, target.name());
+                return Ok(Output::one(&ending.await?));
+            };
+            let broker = BrokerTarget::from_environment()?;
             if delete_queue {
                 confirm_loss("the queue is deleted with everything in it", yes)?;
             }
             // First: a login that is left behind could read what it should not.
-            let login = operator.subscription(workspace, &of.queue).await?.login;
+            let login = operator.subscription(workspace, queue).await?.login;
             if let Some(login) = &login {
                 Dashboard::from_environment()?.delete_login(login).await?;
             }
-            let ending = operator.unsubscribe(&broker, workspace, &of.queue, delete_queue);
+            let ending = operator.unsubscribe(&broker, workspace, queue, delete_queue);
             Output::one(&ending.await?)
         }
     })
 }
 
-/// Makes the user first, so that no subscription names one that does not exist.
+/// Makes the user of a queue first, so that no subscription names one that does not exist.
 async fn subscribe(
     operator: &Operator,
     workspace: WorkspaceId,
     new: &NewSubscription,
 ) -> Result<Output, Failure> {
-    let broker = BrokerTarget::from_environment()?;
+    let is_queue = matches!(new.target, Target::Queue(_));
+    let broker = is_queue.then(BrokerTarget::from_environment).transpose()?;
+    let broker = broker.as_ref();
     let Some(login) = &new.login else {
-        let subscription = operator.subscribe(&broker, workspace, new).await?;
-        return Ok(Output::one(&subscription));
+        let (subscription, secret) = operator.subscribe(broker, workspace, new).await?;
+        return Ok(Output::One(shown(&subscription, secret.as_ref())));
     };
     let dashboard = Dashboard::from_environment()?;
-    let password = dashboard.make_login(login, &new.queue).await?;
-    match operator.subscribe(&broker, workspace, new).await {
-        Ok(subscription) if subscription.login.as_ref() == Some(login) => {
+    let password = dashboard.make_login(login, new.target.name()).await?;
+    match operator.subscribe(broker, workspace, new).await {
+        Ok((subscription, _)) if subscription.login.as_ref() == Some(login) => {
             let mut shown = output::value(&subscription);
             shown["password"] = json!(password.expose());
             Ok(Output::one(&shown))
@@ -171,11 +206,22 @@ async fn subscribe(
     }
 }
 
+/// A subscription; one to a URL, when it is made, with its secret.
+pub(crate) fn shown(subscription: &SubscriptionRow, secret: Option<&Secret>) -> Value {
+    let mut shown = output::value(subscription);
+    if let Some(secret) = secret {
+        shown["secret"] = json!(String::from_utf8_lossy(secret.expose()));
+    }
+    shown
+}
+
 async fn pause(operator: &Operator, of: &OfSubscription, pauses: bool) -> Result<Output, Failure> {
     let workspace = of.workspace.id(operator).await?;
-    let pausing = operator.pause_subscription(workspace, &of.queue, pauses);
+    let target = of.target()?;
+    let pausing = operator.pause_subscription(workspace, target.name(), pauses);
     let changed = pausing.await?;
     Ok(Output::one(&json!({
-        "workspace_id": workspace, "queue": of.queue, "is_paused": pauses, "changed": changed,
+        "workspace_id": workspace, "queue": of.queue, "url": of.url, "is_paused": pauses,
+        "changed": changed,
     })))
 }

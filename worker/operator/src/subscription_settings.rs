@@ -1,0 +1,124 @@
+//! The settings of a subscription: where its signals go, and which ones. What names it is its
+//! target: the name of the queue, or the URL.
+
+use jiff::Timestamp;
+use letterbox_common::{ids::WebhookId, states::SignalKind};
+use letterbox_workflow::account::check_url;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::{OperatorError, Reason, given, workspace_settings::Nullable};
+
+/// Most requests that may wait for their answers.
+const MAX_IN_FLIGHT: i32 = 32;
+
+/// The settings of a subscription, as a document gives them. What is `None` is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubscriptionSettings {
+    /// The queue that gets the signals, or
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// the URL that they are posted to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<Url>,
+    /// Only those of the webhook of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    pub webhook: Option<Nullable<String>>,
+    /// Only those of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    pub signal_kind: Option<Nullable<SignalKind>>,
+    /// How many requests may wait for their answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<i32>,
+    /// Whether it is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_paused: Option<bool>,
+}
+
+/// Where the signals of a subscription go.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// To this queue.
+    Queue(String),
+    /// To this URL.
+    Url(Url),
+}
+
+/// A new subscription.
+#[derive(Debug, Clone)]
+pub struct NewSubscription {
+    /// Where its signals go.
+    pub target: Target,
+    /// Only signals of this webhook, and of those that replace it.
+    pub webhook: Option<WebhookId>,
+    /// Only signals of this kind.
+    pub signal_kind: Option<SignalKind>,
+    /// From when on; `None` from now on. Some of the minute before may come, too.
+    pub from: Option<Timestamp>,
+    /// The broker's user that reads the queue, if one was made for it.
+    pub login: Option<String>,
+    /// Whether the queue may exist, with what is in it.
+    pub may_exist: bool,
+    /// How many requests to the URL may wait for their answers; `None` for one, or as it is.
+    pub in_flight: Option<i32>,
+}
+
+impl Target {
+    /// That queue, or that URL.
+    ///
+    /// # Errors
+    /// When it is neither, or both.
+    pub fn of(queue: Option<String>, url: Option<Url>) -> Result<Self, OperatorError> {
+        match (queue, url) {
+            (Some(queue), None) => Ok(Self::Queue(queue)),
+            (None, Some(url)) => Ok(Self::Url(url)),
+            _ => Err(Reason::InvalidTarget.into()),
+        }
+    }
+
+    /// What names the subscription.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Queue(name) => name,
+            Self::Url(url) => url.as_str(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Reason> {
+        match self {
+            Self::Queue(name) => check_queue(name),
+            Self::Url(url) => Ok(check_url(url)?),
+        }
+    }
+}
+
+impl SubscriptionSettings {
+    /// What names it.
+    pub(crate) fn name(&self) -> &str {
+        let url = self.url.as_ref().map(Url::as_str);
+        self.queue.as_deref().or(url).unwrap_or_default()
+    }
+
+    /// Where its signals go, if that is one queue or one URL.
+    pub(crate) fn target(&self) -> Result<Target, OperatorError> {
+        let most = if self.url.is_some() { MAX_IN_FLIGHT } else { 0 };
+        let is_bad = |wanted| !(1..=most).contains(&wanted);
+        if self.in_flight.is_some_and(is_bad) {
+            return Err(Reason::InvalidTarget.into());
+        }
+        Target::of(self.queue.clone(), self.url.clone())
+    }
+}
+
+/// Checks that a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the
+/// broker's names, and none of Letterbox's.
+fn check_queue(name: &str) -> Result<(), Reason> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.:-".contains(c);
+    let is_good = (1..=200).contains(&name.len())
+        && name.chars().all(is_plain)
+        && !name.starts_with("amq.")
+        && !name.starts_with("letterbox.");
+    is_good.then_some(()).ok_or(Reason::InvalidQueue)
+}
