@@ -4,7 +4,6 @@
 use std::time::{Duration, SystemTime};
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
-use letterbox_workflow::actions::MAX_ANSWER;
 use mime::Mime;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use url::Url;
@@ -17,24 +16,25 @@ pub(crate) struct HttpResponse {
     pub(crate) retry_after: Option<Duration>,
     /// The server to which it redirects.
     pub(crate) location: Option<String>,
-    /// At most the first [`MAX_ANSWER`] bytes of the body.
+    /// The body, or as many bytes of it as were asked for.
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
     pub(crate) is_complete: bool,
 }
 
-/// Reads an answer up to the limit. A truncated body is not an error: the status has arrived.
-pub(super) async fn receive(mut response: reqwest::Response) -> HttpResponse {
+/// Reads at most so many bytes of an answer. A truncated body is not an error: the status has
+/// arrived.
+pub(super) async fn receive(mut response: reqwest::Response, most: usize) -> HttpResponse {
     let status = response.status().as_u16();
     let retry_after = retry_after(response.headers(), SystemTime::now());
     let location = response.headers().get(LOCATION).map(origin);
     let charset = charset(response.headers());
     let mut body = Vec::new();
     let mut is_complete = true;
-    while body.len() < MAX_ANSWER {
+    while body.len() < most {
         match response.chunk().await {
             Ok(Some(chunk)) => {
-                let room = MAX_ANSWER - body.len();
+                let room = most - body.len();
                 body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             }
             Ok(None) => break,
@@ -52,7 +52,7 @@ pub(super) async fn receive(mut response: reqwest::Response) -> HttpResponse {
     if charset != UTF_8 && (is_wide || !is_utf8(&body)) {
         // Three bytes of UTF-8 may come of one.
         body = charset.decode(&body).0.into_owned().into_bytes();
-        body.truncate(MAX_ANSWER);
+        body.truncate(most);
     }
     HttpResponse {
         status,

@@ -11,7 +11,7 @@ use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::
 
 use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
-use letterbox_workflow::actions::{Request, TIMEOUT};
+use letterbox_workflow::actions::{MAX_ANSWER, Request, TIMEOUT};
 use reqwest::{
     Method,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -98,12 +98,14 @@ impl Egress {
     }
 
     /// Sends a request once, which takes `timeout` at most, with its trace context if it is traced.
+    /// Reads `most` bytes of the answer.
     pub(crate) async fn send(
         &self,
         request: &Request,
         credential: &Credential,
         key: Uuid,
         timeout: Duration,
+        most: usize,
         traceparent: Option<String>,
     ) -> Result<HttpResponse, EgressError> {
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
@@ -123,7 +125,7 @@ impl Egress {
                 .header(CONTENT_TYPE, request.body_type.as_str())
                 .body(body.clone());
         }
-        exchange("request", sending.send()).await
+        exchange("request", most, sending.send()).await
     }
 
     /// Sends a request as it is, once.
@@ -135,18 +137,19 @@ impl Egress {
         let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
         let way = self.way_to(request.url());
         way.check_literal(request.url())?;
-        exchange("exchange", way.client.execute(request)).await
+        exchange("exchange", MAX_ANSWER, way.client.execute(request)).await
     }
 }
 
 async fn exchange(
     step: &str,
+    most: usize,
     sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
 ) -> Result<HttpResponse, EgressError> {
     if fails(&[step, "before"]).await {
         return Err(EgressError::NotSent("a fail point".to_owned()));
     }
-    let response = receive(sending.await.map_err(|error| explain(&error))?).await;
+    let response = receive(sending.await.map_err(|error| explain(&error))?, most).await;
     if fails(&[step, "after"]).await {
         return Err(EgressError::Failed("a fail point".to_owned()));
     }

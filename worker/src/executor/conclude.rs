@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use letterbox_workflow::actions::MAX_ANSWER;
+
 use super::{
     answers,
     prepare::Sending,
@@ -45,6 +47,13 @@ impl Sending<'_> {
                 let is_kept = self.next.part_of.is_some()
                     || self.run.release.uses_answer_of(&self.next.action.id);
                 let body = body.filter(|_| is_kept);
+                let is_part = self.next.part_of.is_some();
+                let kept = |body| self.outgoing.reading().kept(body, is_part);
+                let mut body = body.map(kept);
+                // All parts of an agent are in hand at once.
+                body.iter_mut()
+                    .filter(|_| is_part)
+                    .for_each(|body| body.truncate(MAX_ANSWER));
                 let answer = answer(AttemptEnd::Answered, Some(status), body);
                 let change = Change::Answered { answer, branch };
                 Outcome::GoOn(self.run.key(self.next), change)

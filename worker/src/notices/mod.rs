@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use letterbox_common::{Token, sealing::Place};
 use letterbox_database::DatabaseError;
-use letterbox_workflow::actions::{self, BodyType, Request};
+use letterbox_workflow::actions::{self, BodyType, MAX_ANSWER, Request};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -121,7 +121,14 @@ impl Notices {
                 let answer = self
                     .worker
                     .egress
-                    .send(&request, &credential, letter.id, actions::TIMEOUT, None)
+                    .send(
+                        &request,
+                        &credential,
+                        letter.id,
+                        actions::TIMEOUT,
+                        MAX_ANSWER,
+                        None,
+                    )
                     .await;
                 match answer.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),
