@@ -229,12 +229,23 @@ COMMENT ON FUNCTION changed_repeats IS
     'How often the key of a submission came back with another payload; null once its claim has '
     'moved into the memory';
 
+CREATE FUNCTION failed_answers(tenant uuid, run uuid) RETURNS TABLE (action_id text, answer text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT a.action_id, a.failed_with FROM run_actions a JOIN runs r USING (workspace_id, run_id)
+    WHERE r.workspace_id = tenant AND r.run_id = run AND a.failed_with IS NOT NULL
+      AND (is_operator() OR tenant = ANY (workspaces_as('owner'))
+          OR tenant = ANY (workspaces_as('viewer')) AND r.run_as = (SELECT user_id FROM acting()))
+$$;
+COMMENT ON FUNCTION failed_answers IS
+    'failed_with of a run, for operators, owners of its workspace, and the member as whom it acts';
+
 REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, sign_in_link,
-    begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats FROM PUBLIC;
+    begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats, failed_answers
+    FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sign_in_link, begin_session, begin_session_by, end_session
     TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION sign_out TO letterbox_operator;
-GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats
+GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats, failed_answers
     TO letterbox_operator, letterbox_desk;
 GRANT EXECUTE ON FUNCTION greet, cancel_run, retry_run TO letterbox_desk;
 GRANT SELECT, INSERT, DELETE ON sign_in_links, issuers, subjects

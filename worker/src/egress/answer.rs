@@ -8,6 +8,10 @@ use mime::Mime;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use url::Url;
 
+/// How many bytes are kept of an answer that is a failure, and characters of its type.
+const MAX_BEGINNING: usize = 2 * 1024;
+const MAX_TYPE: usize = 200;
+
 /// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpResponse {
@@ -16,6 +20,8 @@ pub(crate) struct HttpResponse {
     pub(crate) retry_after: Option<Duration>,
     /// The server to which it redirects.
     pub(crate) location: Option<String>,
+    /// JSON text of its type and the beginning of its body, for whoever looks why it is a failure.
+    pub(crate) beginning: String,
     /// The body, or as many bytes of it as were asked for.
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
@@ -24,10 +30,15 @@ pub(crate) struct HttpResponse {
 
 /// Reads at most so many bytes of an answer. A truncated body is not an error: the status has
 /// arrived.
-pub(super) async fn receive(mut response: reqwest::Response, most: usize) -> HttpResponse {
+pub(super) async fn receive(
+    mut response: reqwest::Response,
+    most: usize,
+    secrets: &[&str],
+) -> HttpResponse {
     let status = response.status().as_u16();
     let retry_after = retry_after(response.headers(), SystemTime::now());
     let location = response.headers().get(LOCATION).map(origin);
+    let media_type = media_type(response.headers());
     let charset = charset(response.headers());
     let mut body = Vec::new();
     let mut is_complete = true;
@@ -58,9 +69,32 @@ pub(super) async fn receive(mut response: reqwest::Response, most: usize) -> Htt
         status,
         retry_after,
         location,
+        beginning: beginning(media_type.as_deref(), &body, secrets),
         body,
         is_complete,
     }
+}
+
+/// What is told of an answer that is a failure, without the secrets that it may quote.
+fn beginning(media_type: Option<&str>, body: &[u8], secrets: &[&str]) -> String {
+    // A secret that the end cuts in two is hidden, too.
+    let text = &body[..body.len().min(2 * MAX_BEGINNING)];
+    let mut text = hide(String::from_utf8_lossy(text).into_owned(), secrets);
+    text.truncate(text.floor_char_boundary(MAX_BEGINNING));
+    serde_json::json!({ "type": media_type, "body": text }).to_string()
+}
+
+/// A text without the secrets that it quotes.
+pub(crate) fn hide(text: String, secrets: &[impl AsRef<str>]) -> String {
+    let secrets = secrets.iter().map(AsRef::as_ref);
+    let secrets = secrets.filter(|secret| !secret.is_empty());
+    secrets.fold(text, |text, secret| text.replace(secret, "[hidden]"))
+}
+
+/// The media type that an answer names, or the beginning of it.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let given = String::from_utf8_lossy(headers.get(CONTENT_TYPE)?.as_bytes());
+    Some(given.chars().take(MAX_TYPE).collect())
 }
 
 /// The server that `Location` names. Nothing more of it is told: it may have values of the request.

@@ -25,7 +25,10 @@ use self::{
     addresses::{AllowedAddresses, ForbiddenAddress},
     answer::receive,
 };
-pub(crate) use self::{allow_list::AllowList, answer::HttpResponse};
+pub(crate) use self::{
+    allow_list::AllowList,
+    answer::{HttpResponse, hide},
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -55,6 +58,15 @@ const PUBLIC_PORTS: [u16; 2] = [443, 8443];
 pub(crate) struct Credential {
     pub(crate) header: String,
     pub(crate) value: Secret,
+}
+
+impl Credential {
+    /// What no answer may show: the value, and what follows its scheme.
+    fn secrets(&self) -> Vec<&str> {
+        let value = std::str::from_utf8(self.value.expose()).unwrap_or_default();
+        let secret = value.rsplit(' ').next().unwrap_or_default();
+        vec![value, secret]
+    }
 }
 
 /// Why there is no answer. Never contains a credential.
@@ -125,7 +137,7 @@ impl Egress {
                 .header(CONTENT_TYPE, request.body_type.as_str())
                 .body(body.clone());
         }
-        exchange("request", most, sending.send()).await
+        exchange("request", most, &credential.secrets(), sending.send()).await
     }
 
     /// Sends a request as it is, once.
@@ -137,19 +149,21 @@ impl Egress {
         let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
         let way = self.way_to(request.url());
         way.check_literal(request.url())?;
-        exchange("exchange", MAX_ANSWER, way.client.execute(request)).await
+        exchange("exchange", MAX_ANSWER, &[], way.client.execute(request)).await
     }
 }
 
 async fn exchange(
     step: &str,
     most: usize,
+    secrets: &[&str],
     sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
 ) -> Result<HttpResponse, EgressError> {
     if fails(&[step, "before"]).await {
         return Err(EgressError::NotSent("a fail point".to_owned()));
     }
-    let response = receive(sending.await.map_err(|error| explain(&error))?, most).await;
+    let response = sending.await.map_err(|error| explain(&error))?;
+    let response = receive(response, most, secrets).await;
     if fails(&[step, "after"]).await {
         return Err(EgressError::Failed("a fail point".to_owned()));
     }
