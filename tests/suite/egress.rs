@@ -1,15 +1,20 @@
 //! Where requests of runs may go.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-use letterbox_tests::{Peer, Reply, Scene, World, definition_with, post};
+use letterbox_tests::{
+    Peer, Reply, Scene, World, assert_hides, assert_tells, definition_with, post,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 
 #[tokio::test]
 async fn requests_leave_for_the_open_internet_only() {
@@ -91,7 +96,7 @@ async fn https(certificate: &CertifiedIssuer<'_, KeyPair>, params: CertificatePa
         .with_single_cert(vec![own.der().clone()], key.into())
         .unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let url = format!("https://localhost:{port}");
     let requests = Arc::new(AtomicUsize::new(0));
@@ -121,19 +126,123 @@ struct Https {
     requests: Arc<AtomicUsize>,
 }
 
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn named(name: &str) -> CertificateParams {
+    CertificateParams::new(vec![name.to_owned()]).unwrap()
+}
+
+/// A proxy that takes whoever knows its password to this port, whatever name is asked for, and
+/// remembers what it was asked.
+async fn proxy(inner: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let told = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                head.push(char::from(stream.read_u8().await.unwrap()));
+            }
+            let is_known = head.contains("Basic dXNlcjpwQHNz");
+            told.lock().unwrap().push(head);
+            if !is_known {
+                let answer = b"HTTP/1.1 407 Who?\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+                continue;
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+            let mut server = TcpStream::connect(("127.0.0.1", inner)).await.unwrap();
+            tokio::spawn(async move {
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
+            });
+        }
+    });
+    (port, asked)
+}
+
+/// Names go to the proxy of the settings, which wants a password; addresses are checked here. The
+/// server's certificate is of an authority of the settings.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_leave_through_a_proxy() {
+    let private = authority();
+    let server = https(&private, named("crm.example")).await;
+    let (port, asked) = proxy(server.url.parse::<url::Url>().unwrap().port().unwrap()).await;
+    let file = |name: &str, text: &str| {
+        let name = format!("{name}-{}", uuid::Uuid::new_v4());
+        let path = letterbox_tests::folder().join(letterbox_tests::command_file(&name, text));
+        path.to_str().unwrap().to_owned()
+    };
+    let authorities = file("authorities.pem", &private.pem());
+    let password = file("proxy", &format!("http://user:p%40ss@127.0.0.1:{port}\n"));
+    let (world, gateway) = World::with_gateway().await;
+    let settings = [
+        ("LETTERBOX_EGRESS_CA_FILE", &*authorities),
+        ("LETTERBOX_EGRESS_PROXY_FILE", &password),
+        ("LETTERBOX_EGRESS_ALLOW", ""),
+    ];
+    let _worker = world.worker_with(&settings).await;
+    let form_at = async |url: &str| {
+        let form = world
+            .acting_form(&gateway, url, json!([post("send")]))
+            .await;
+        form.assert_accepts("k").await;
+        form
+    };
+    form_at("https://crm.example").await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!(server.requests.load(Relaxed), 1);
+    for (number, (url, why)) in (1..).zip([
+        ("https://10.0.0.1", "private or reserved"),
+        ("https://localhost", "private or reserved"),
+        ("http://crm.example", "by https on port 443"),
+        ("https://crm.example:25", "by https on port 443"),
+    ]) {
+        let form = form_at(url).await;
+        world.await_state("failed", number).await;
+        world.assert_failed(&form, why).await;
+    }
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    assert!(
+        asked[0].starts_with("CONNECT crm.example:443 "),
+        "{asked:?}"
+    );
+    let doctor = world.letterbox("doctor").stdout;
+    let doctor = String::from_utf8(doctor).unwrap();
+    assert_tells(
+        &doctor,
+        &[&format!("actions leave through http://127.0.0.1:{port}, ")],
+    );
+    assert_hides(&doctor, &["p%40ss", "p@ss"]);
+
+    for (setting, value) in [
+        ("LETTERBOX_EGRESS_PROXY", "socks5://user:canary@127.0.0.1:1"),
+        (
+            "LETTERBOX_EGRESS_PROXY",
+            "http://user:canary@127.0.0.1:1/path",
+        ),
+        ("LETTERBOX_EGRESS_CA_FILE", &*password),
+    ] {
+        let mut refused = world.start("letterbox-worker", &[(setting, value)]);
+        assert!(!refused.ended().await.success(), "{value}");
+        assert_tells(&refused.log(), &[setting]);
+        assert_hides(&refused.log(), &["canary", "p%40ss"]);
+    }
+}
+
 /// A credential goes to a server that proves who it is, and to no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_certificate_gets_nothing() {
-    let authority = || {
-        let mut params = CertificateParams::new(vec![]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-    };
     let (trusted, unknown) = (authority(), authority());
     let roots = format!("roots-{}.pem", uuid::Uuid::new_v4());
     let roots = letterbox_tests::command_file(&roots, &trusted.pem());
     let roots = letterbox_tests::folder().join(roots);
-    let named = |name: &str| CertificateParams::new(vec![name.to_owned()]).unwrap();
     let mut expired = named("localhost");
     expired.not_before = rcgen::date_time_ymd(2001, 1, 1);
     expired.not_after = rcgen::date_time_ymd(2001, 1, 2);

@@ -1,22 +1,24 @@
 //! Egress: sends the requests that actions have rendered, to allowed hosts only.
 //!
 //! Whether a host is allowed is decided after its name is resolved, by the same addresses that are
-//! then connected to. Redirects are not followed, and proxies from the environment are not used.
+//! then connected to. A proxy of the settings resolves names itself: then only addresses are
+//! checked, and that names are reached as public ones are. Redirects are not followed, and proxies
+//! from the environment are not used.
 
 mod addresses;
 mod allow_list;
 mod answer;
+mod way_out;
 
 use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
-use letterbox_workflow::actions::{MAX_ANSWER, Request, TIMEOUT};
+use letterbox_workflow::actions::{MAX_ANSWER, Request};
 use reqwest::{
     Method,
     dns::{Addrs, Name, Resolve, Resolving},
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    redirect,
 };
 use url::{Host, Url};
 use uuid::Uuid;
@@ -28,9 +30,9 @@ use self::{
 pub(crate) use self::{
     allow_list::AllowList,
     answer::{HttpResponse, hide},
+    way_out::{EGRESS_PROXY, WayOut},
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
@@ -49,6 +51,7 @@ pub(crate) struct Egress {
 struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
+    is_by_proxy: bool,
 }
 
 /// Ports on which public addresses are reached by https.
@@ -86,10 +89,10 @@ pub(crate) enum EgressError {
 impl Egress {
     /// Creates an egress that reaches public addresses by https, and `allowed` networks by http or
     /// https. Each port has its own client, because the resolver doesn't know the port.
-    pub(crate) fn new(allowed: &AllowList) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(allowed: &AllowList, out: &WayOut) -> Result<Self, reqwest::Error> {
         // Fails only if a provider is already installed, which is just as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let way = |networks, public| Way::new(AllowedAddresses { networks, public });
+        let way = |networks, public| Way::new(AllowedAddresses { networks, public }, out);
         let public = PUBLIC_PORTS.map(|port| Ok((port, way(allowed.at(port), true)?)));
         let ports = allowed.ports().into_iter();
         let by_port = ports.map(|port| Ok((port, way(allowed.at(port), false)?)));
@@ -123,7 +126,7 @@ impl Egress {
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
         let url: Url = request.url.parse().map_err(|_| invalid("URL"))?;
         let way = self.way_to(&url);
-        way.check_literal(&url)?;
+        way.check_host(&url)?;
         let method =
             Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?;
         let mut headers = headers(request, credential, key).ok_or_else(|| invalid("header"))?;
@@ -148,7 +151,7 @@ impl Egress {
         let request = reqwest::Request::try_from(request);
         let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
         let way = self.way_to(request.url());
-        way.check_literal(request.url())?;
+        way.check_host(request.url())?;
         exchange("exchange", MAX_ANSWER, &[], way.client.execute(request)).await
     }
 }
@@ -171,25 +174,22 @@ async fn exchange(
 }
 
 impl Way {
-    fn new(allowed: AllowedAddresses) -> Result<Self, reqwest::Error> {
+    fn new(allowed: AllowedAddresses, out: &WayOut) -> Result<Self, reqwest::Error> {
         let allowed = Arc::new(allowed);
-        let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(TIMEOUT)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .referer(false)
-            .dns_resolver(Arc::new(Resolver(allowed.clone())))
-            .user_agent(concat!("Letterbox/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client, allowed })
+        Ok(Self {
+            client: out.client(&allowed).build()?,
+            allowed,
+            is_by_proxy: out.is_by_proxy(),
+        })
     }
 
-    /// Checks an address written in the URL, which doesn't pass through the resolver.
-    fn check_literal(&self, url: &Url) -> Result<(), EgressError> {
+    /// Checks what doesn't pass through the resolver: an address written in the URL, and a name
+    /// that a proxy resolves.
+    fn check_host(&self, url: &Url) -> Result<(), EgressError> {
         let checked = match url.host() {
             Some(Host::Ipv4(address)) => self.allowed.check(address.into()),
             Some(Host::Ipv6(address)) => self.allowed.check(address.into()),
+            Some(Host::Domain(name)) if self.is_by_proxy => self.allowed.check_name(name),
             Some(Host::Domain(_)) => Ok(()),
             None => {
                 return Err(EgressError::Refused(
