@@ -291,7 +291,8 @@ GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted,
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
     max_answers, answers) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, created_at,
-    disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_desk;
+    disconnected_at, is_refused, waits_for, has_certificate)
+    ON connected_accounts TO letterbox_desk;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, rules,
     allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until)
     ON webhooks TO letterbox_desk;
@@ -370,7 +371,7 @@ CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_desk U
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
 GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, credential_sealed,
-    waits_for), UPDATE (credential_sealed, disconnected_at)
+    waits_for, has_certificate), UPDATE (credential_sealed, has_certificate, disconnected_at)
     ON connected_accounts TO letterbox_desk;
 
 CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk

@@ -15,6 +15,7 @@ CREATE TABLE connected_accounts (
     credential_sealed bytea CHECK (octet_length(credential_sealed) <= 32768),
     created_at        timestamptz NOT NULL DEFAULT now(),
     disconnected_at   timestamptz,
+    has_certificate   boolean NOT NULL DEFAULT false,
     is_refused        boolean NOT NULL DEFAULT false,
     waits_for         text CHECK (waits_for IN ('token', 'owner')),
     PRIMARY KEY (workspace_id, account_id),
@@ -34,6 +35,8 @@ COMMENT ON COLUMN connected_accounts.base_url IS
 COMMENT ON COLUMN connected_accounts.header_name IS 'The header that carries the credential';
 COMMENT ON COLUMN connected_accounts.credential_sealed IS
     'Value of that header, sealed to this row; destroyed when disconnected';
+COMMENT ON COLUMN connected_accounts.has_certificate IS
+    'Whether a client certificate is sealed with it, which another credential must have, too';
 COMMENT ON COLUMN connected_accounts.disconnected_at IS 'Null while connected';
 COMMENT ON COLUMN connected_accounts.is_refused IS
     'Whether it has answered 401 since it got its credential, or refused a token for its grant';

@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 use letterbox_tests::{
-    Peer, Reply, Scene, World, assert_hides, assert_tells, definition_with, post,
+    Peer, Reply, Scene, World, assert_hides, assert_tells, command_file, definition_with, post,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{pki_types::PrivatePkcs8KeyDer, server::WebPkiClientVerifier};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -85,14 +85,34 @@ async fn a_redirect_is_not_followed() {
 
 /// A server behind TLS that answers 200 to whatever it gets; how many requests it has got.
 async fn https(certificate: &CertifiedIssuer<'_, KeyPair>, params: CertificateParams) -> Https {
+    https_for(None, certificate, params).await
+}
+
+/// The same, for clients that show a certificate of this authority, if one is given.
+async fn https_for(
+    clients: Option<&CertifiedIssuer<'_, KeyPair>>,
+    certificate: &CertifiedIssuer<'_, KeyPair>,
+    params: CertificateParams,
+) -> Https {
     let key = KeyPair::generate().unwrap();
     let own = params.signed_by(&key, certificate).unwrap();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let shown = clients.map(|authority| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority.der().clone()).unwrap();
+        let roots = Arc::new(roots);
+        let shown = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+        shown.build().unwrap()
+    });
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
+        .unwrap();
+    let config = match shown {
+        Some(shown) => config.with_client_cert_verifier(shown),
+        None => config.with_no_client_auth(),
+    };
+    let config = config
         .with_single_cert(vec![own.der().clone()], key.into())
         .unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
@@ -277,4 +297,73 @@ async fn a_bad_certificate_gets_nothing() {
     form.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     assert_eq!(server.requests.load(Relaxed), 1);
+}
+
+/// An account's server is shown the account's certificate; another credential needs one, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_shows_its_certificate() {
+    let (private, clients) = (authority(), authority());
+    let server = https_for(Some(&clients), &private, named("localhost")).await;
+    let file =
+        |name: &str, text: &str| command_file(&format!("{name}-{}", uuid::Uuid::new_v4()), text);
+    let pair = || {
+        let key = KeyPair::generate().unwrap();
+        let certificate = named("letterbox").signed_by(&key, &clients).unwrap();
+        let key = file("key.pem", &key.serialize_pem());
+        (file("certificate.pem", &certificate.pem()), key)
+    };
+    let [(certificate, key), (other, other_key)] = [pair(), pair()];
+    let (world, gateway) = World::with_gateway().await;
+    let authorities = letterbox_tests::folder().join(file("authorities", &private.pem()));
+    let settings = [
+        ("LETTERBOX_EGRESS_CA_FILE", authorities.to_str().unwrap()),
+        ("LETTERBOX_EGRESS_ALLOW", "127.0.0.1,::1"),
+        ("LETTERBOX_RETRY_MILLISECONDS", "2"),
+    ];
+    let _worker = world.worker_with(&settings).await;
+    let plain = world.form(&gateway).await;
+    let shown = |certificate: &str, key: &str| {
+        format!("--no-credential --client-certificate-file {certificate} --client-key-file {key}")
+    };
+    let connect = |name: &str, secret: &str| {
+        world.letterbox(format!(
+            "account connect --workspace {} --user {} --name {name} --base-url {} {secret}",
+            plain.workspace, plain.owner, server.url
+        ))
+    };
+    let refused = |output: std::process::Output, why: &str| {
+        assert!(!output.status.success());
+        assert_tells(&String::from_utf8(output.stderr).unwrap(), &[why]);
+    };
+    refused(
+        connect("crm", &shown(&certificate, &other_key)),
+        "belong together",
+    );
+    refused(connect("crm", &shown(&key, &key)), "belong together");
+    assert!(connect("bare", "--no-credential").status.success());
+    assert!(
+        connect("shown", &shown(&certificate, &key))
+            .status
+            .success()
+    );
+    let run = async |account: &str| {
+        let mut action = post("send");
+        action["account"] = account.into();
+        let form = world.redeployed(&gateway, &plain, json!([action])).await;
+        form.assert_accepts("k").await;
+    };
+    run("bare").await;
+    world.await_state("failed", 1).await;
+    assert_eq!(server.requests.load(Relaxed), 0);
+    run("shown").await;
+    world.await_state("succeeded", 1).await;
+    let accounts = world.order(format!("account list --workspace {}", plain.workspace));
+    let shows = |one: &serde_json::Value| one["has_certificate"] == (one["name"] == "shown");
+    assert!(accounts.as_array().unwrap().iter().all(shows), "{accounts}");
+    let rotate = |secret: &str| world.letterbox(format!("account rotate shown {secret}"));
+    refused(rotate("--no-credential"), "give that again");
+    assert!(rotate(&shown(&other, &other_key)).status.success());
+    run("shown").await;
+    world.await_state("succeeded", 2).await;
+    assert_eq!(server.requests.load(Relaxed), 2);
 }

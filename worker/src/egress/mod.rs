@@ -12,11 +12,12 @@ mod way_out;
 
 use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
-use letterbox_common::{fail_point::fails, sealing::Secret};
+use letterbox_common::{credential, fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
 use letterbox_workflow::actions::{MAX_ANSWER, Request};
+use moka::sync::Cache;
 use reqwest::{
-    Method,
+    Identity, Method,
     dns::{Addrs, Name, Resolve, Resolving},
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
@@ -33,6 +34,9 @@ pub(crate) use self::{
     way_out::{EGRESS_PROXY, WayOut},
 };
 
+/// Clients that show certificates are kept so long without use, and so many on each way.
+const MAX_IDLE: Duration = Duration::from_secs(300);
+const MAX_CERTIFIED: u64 = 100;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
@@ -51,7 +55,9 @@ pub(crate) struct Egress {
 struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
-    is_by_proxy: bool,
+    /// Clients that show certificates, by what they show.
+    certified: Cache<Vec<u8>, reqwest::Client>,
+    out: WayOut,
 }
 
 /// Ports on which public addresses are reached by https.
@@ -59,11 +65,23 @@ const PUBLIC_PORTS: [u16; 2] = [443, 8443];
 
 /// The header that authorizes a request, decrypted only for its use.
 pub(crate) struct Credential {
-    pub(crate) header: String,
-    pub(crate) value: Secret,
+    header: String,
+    value: Secret,
+    /// What the server is shown, in PEM.
+    certificate: Option<Secret>,
 }
 
 impl Credential {
+    /// The credential that was sealed for this header.
+    pub(crate) fn of(header: &str, opened: &Secret) -> Self {
+        let (value, certificate) = credential::parts(opened);
+        Self {
+            header: header.to_owned(),
+            value,
+            certificate,
+        }
+    }
+
     /// What no answer may show: the value, and what follows its scheme.
     fn secrets(&self) -> Vec<&str> {
         let value = std::str::from_utf8(self.value.expose()).unwrap_or_default();
@@ -133,7 +151,8 @@ impl Egress {
         if let Some(Ok(context)) = traceparent.map(HeaderValue::try_from) {
             headers.entry(TRACEPARENT).or_insert(context);
         }
-        let sending = way.client.request(method, url).headers(headers);
+        let client = way.client_with(credential.certificate.as_ref())?;
+        let sending = client.request(method, url).headers(headers);
         let mut sending = sending.timeout(timeout);
         if let Some(body) = &request.body {
             sending = sending
@@ -179,8 +198,27 @@ impl Way {
         Ok(Self {
             client: out.client(&allowed).build()?,
             allowed,
-            is_by_proxy: out.is_by_proxy(),
+            certified: Cache::builder()
+                .max_capacity(MAX_CERTIFIED)
+                .time_to_idle(MAX_IDLE)
+                .build(),
+            out: out.clone(),
         })
+    }
+
+    /// The client that shows this certificate, if one is given.
+    fn client_with(&self, certificate: Option<&Secret>) -> Result<reqwest::Client, EgressError> {
+        let Some(pem) = certificate.map(Secret::expose) else {
+            return Ok(self.client.clone());
+        };
+        if let Some(known) = self.certified.get(pem) {
+            return Ok(known);
+        }
+        let made = Identity::from_pem(pem)
+            .and_then(|identity| self.out.client(&self.allowed).identity(identity).build())
+            .map_err(|_| EgressError::Refused("its client certificate can't be used".to_owned()))?;
+        self.certified.insert(pem.to_vec(), made.clone());
+        Ok(made)
     }
 
     /// Checks what doesn't pass through the resolver: an address written in the URL, and a name
@@ -189,7 +227,7 @@ impl Way {
         let checked = match url.host() {
             Some(Host::Ipv4(address)) => self.allowed.check(address.into()),
             Some(Host::Ipv6(address)) => self.allowed.check(address.into()),
-            Some(Host::Domain(name)) if self.is_by_proxy => self.allowed.check_name(name),
+            Some(Host::Domain(name)) if self.out.is_by_proxy() => self.allowed.check_name(name),
             Some(Host::Domain(_)) => Ok(()),
             None => {
                 return Err(EgressError::Refused(

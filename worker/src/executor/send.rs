@@ -299,10 +299,7 @@ impl Sending<'_> {
                 OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
             }
         })?;
-        Ok(Credential {
-            header: account.header.clone(),
-            value,
-        })
+        Ok(Credential::of(&account.header, &value))
     }
 
     /// The step of a trace that a request is. Neither its address nor what it carries is told: a

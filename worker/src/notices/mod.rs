@@ -106,10 +106,8 @@ impl Notices {
                     base_url: &account.base_url,
                 };
                 let value = self.worker.keys.open(place, &account.credential_sealed);
-                let credential = Credential {
-                    header: account.header.clone(),
-                    value: value.map_err(|error| error.to_string())?,
-                };
+                let value = value.map_err(|error| error.to_string())?;
+                let credential = Credential::of(&account.header, &value);
                 let body = serde_json::json!({ "text": self.text(letter) });
                 let request = Request {
                     method: "POST".to_owned(),
