@@ -227,12 +227,23 @@ $$;
 COMMENT ON FUNCTION changed_repeats IS
     'How often the key of a submission came back with another payload; null if it never did';
 
+CREATE FUNCTION failed_answers(tenant uuid, run uuid) RETURNS TABLE (action_id text, answer text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT a.action_id, a.failed_with FROM run_actions a JOIN runs r USING (workspace_id, run_id)
+    WHERE r.workspace_id = tenant AND r.run_id = run AND a.failed_with IS NOT NULL
+      AND (is_operator() OR tenant = ANY (workspaces_as('owner'))
+          OR tenant = ANY (workspaces_as('viewer')) AND r.run_as = (SELECT user_id FROM acting()))
+$$;
+COMMENT ON FUNCTION failed_answers IS
+    'failed_with of a run, for operators, owners of its workspace, and the member as whom it acts';
+
 REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, sign_in_link,
-    begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats FROM PUBLIC;
+    begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats, failed_answers
+    FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sign_in_link, begin_session, begin_session_by, end_session
     TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION sign_out TO letterbox_operator;
-GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats
+GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats, failed_answers
     TO letterbox_operator, letterbox_desk;
 GRANT EXECUTE ON FUNCTION greet, cancel_run, retry_run TO letterbox_desk;
 GRANT SELECT, INSERT, DELETE ON sign_in_links, issuers, subjects
@@ -278,7 +289,8 @@ GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted,
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
     max_answers, answers) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, sender, created_at,
-    disconnected_at, is_refused, waits_for) ON connected_accounts TO letterbox_desk;
+    disconnected_at, is_refused, waits_for, has_certificate)
+    ON connected_accounts TO letterbox_desk;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, rules,
     allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until)
     ON webhooks TO letterbox_desk;
@@ -357,7 +369,8 @@ CREATE POLICY owners_change ON connected_accounts FOR UPDATE TO letterbox_desk U
     user_id = (SELECT user_id FROM acting())
     AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
 GRANT INSERT (workspace_id, account_id, user_id, name, base_url, header_name, sender,
-    credential_sealed, waits_for), UPDATE (credential_sealed, disconnected_at)
+    credential_sealed, waits_for, has_certificate),
+    UPDATE (credential_sealed, has_certificate, disconnected_at)
     ON connected_accounts TO letterbox_desk;
 
 CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk

@@ -16,6 +16,7 @@ CREATE TABLE connected_accounts (
     credential_sealed bytea CHECK (octet_length(credential_sealed) <= 32768),
     created_at        timestamptz NOT NULL DEFAULT now(),
     disconnected_at   timestamptz,
+    has_certificate   boolean NOT NULL DEFAULT false,
     is_refused        boolean NOT NULL DEFAULT false,
     waits_for         text CHECK (waits_for IN ('token', 'owner')),
     PRIMARY KEY (workspace_id, account_id),
@@ -39,6 +40,8 @@ COMMENT ON COLUMN connected_accounts.sender IS
     'From whom its e-mail is; null if it sends none';
 COMMENT ON COLUMN connected_accounts.credential_sealed IS
     'Value of that header, sealed to this row; destroyed when disconnected';
+COMMENT ON COLUMN connected_accounts.has_certificate IS
+    'Whether a client certificate is sealed with it, which another credential must have, too';
 COMMENT ON COLUMN connected_accounts.disconnected_at IS 'Null while connected';
 COMMENT ON COLUMN connected_accounts.is_refused IS
     'Whether it has answered 401 since it got its credential, or refused a token for its grant';
@@ -171,6 +174,7 @@ CREATE TABLE run_actions (
     finished_at     timestamptz,
     unanswered      integer NOT NULL DEFAULT 0 CHECK (unanswered >= 0),
     answer_sealed   bytea,
+    failed_with     text,
     part_of         text,
     is_told         boolean NOT NULL DEFAULT false,
     begun           integer NOT NULL DEFAULT 0,
@@ -204,8 +208,9 @@ COMMENT ON COLUMN run_actions.retry_at IS 'Time of the next attempt, while retry
 COMMENT ON COLUMN run_actions.unanswered IS
     'Attempts under its key that may have taken effect without an answer';
 COMMENT ON COLUMN run_actions.answer_sealed IS
-    'Body of the last answer, sealed to this row, if later actions may use it; the beginning of '
-    'it if the action failed';
+    'Body of the last answer, sealed to this row, if later actions may use it';
+COMMENT ON COLUMN run_actions.failed_with IS
+    'JSON text {"type", "body"}: the beginning of the last answer, if it was a failure; not sealed';
 COMMENT ON COLUMN run_actions.part_of IS
     'The agent of which it is a question or call; null for actions of the release';
 COMMENT ON COLUMN run_actions.is_told IS
@@ -240,6 +245,7 @@ CREATE TRIGGER keep_request BEFORE UPDATE OF request ON run_actions
 CREATE FUNCTION drop_answer() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.answer_sealed := NULL;
+    NEW.failed_with := NULL;
     RETURN NEW;
 END
 $$;
@@ -251,8 +257,9 @@ CREATE TRIGGER drop_answer BEFORE UPDATE OF request ON run_actions
 CREATE FUNCTION drop_answers()
     RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    UPDATE run_actions SET answer_sealed = NULL
-    WHERE workspace_id = NEW.workspace_id AND run_id = NEW.run_id AND answer_sealed IS NOT NULL
+    UPDATE run_actions SET answer_sealed = NULL, failed_with = NULL
+    WHERE workspace_id = NEW.workspace_id AND run_id = NEW.run_id
+      AND (answer_sealed IS NOT NULL OR failed_with IS NOT NULL)
       AND (NEW.input IS NULL OR NOT EXISTS (
         SELECT FROM workspaces WHERE workspace_id = NEW.workspace_id AND keep_answers));
     RETURN NULL;
@@ -524,8 +531,8 @@ CREATE TYPE action_change AS (
     workspace_id uuid, run_id uuid, turn bigint, action_id text, kind text, part_of text,
     untrusted text[], steered_by text[], begun integer, answered integer, attempt integer,
     settled integer, state text, branch text, error text, is_told boolean, answer_sealed bytea,
-    response_status integer, retry_in double precision, decision text, decision_rule integer,
-    policy_version integer, request text, account_id uuid, was_asked boolean,
+    failed_with text, response_status integer, retry_in double precision, decision text,
+    decision_rule integer, policy_version integer, request text, account_id uuid, was_asked boolean,
     lasts double precision
 );
 COMMENT ON TYPE action_change IS 'What has happened to an action, or the beginning of an attempt';

@@ -1,8 +1,8 @@
 //! What an account answers can be used by later actions: marked as what it is, and kept sealed, no
 //! longer than it is needed.
 
-use letterbox_common::states::RunState;
-use letterbox_tests::{Peer, Received, Reply, Scene, post};
+use letterbox_common::states::{MemberRole, RunState};
+use letterbox_tests::{Desk, Peer, Received, Reply, Scene, post};
 use letterbox_workflow::{Steering, Untrusted};
 use serde_json::{Value, json};
 
@@ -105,43 +105,83 @@ async fn an_answer_that_lacks_what_is_needed_fails_the_action() {
     }
 }
 
-/// A 422 says why: to whoever has the keys of accounts, until the input is forgotten.
-#[tokio::test]
+/// A 422 says why: to the owner of the workspace and the one as whom the run acts, until the input
+/// is forgotten, without the credential. What was to be used is told to whoever has the keys.
+#[tokio::test(flavor = "multi_thread")]
 async fn the_beginning_of_a_failed_answer_is_kept() {
-    let why = format!(
-        r#"{{"error":"the e-mail address is taken","more":"{}"}}"#,
-        "x".repeat(9_000)
-    );
-    let peer = Peer::start(move |_, _| Reply::With(422, Vec::new(), why.clone())).await;
-    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let peer = Peer::start(|request, before| match before {
+        0 => script(request, before),
+        _ => {
+            let sent = request.header("authorization").unwrap();
+            let why = json!({"error": "<b>taken\u{7}", "sent": sent, "z": "x".repeat(9_000)});
+            let media_type = ("content-type", "application/problem+json".to_owned());
+            Reply::With(422, vec![media_type], why.to_string())
+        }
+    })
+    .await;
+    let scene = Scene::new(&peer, lookup("/all")).await;
     let world = &scene.world;
     scene.form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
     let id = scene.the_run().await.row.run_id;
-    let keys = [("LETTERBOX_ACCOUNT_KEYS", world.account_keys.as_str())];
-    let shown = world.order_with(&keys, format!("run show {id}"));
-    let answer = shown["actions"][0]["answer"].as_str().unwrap();
-    assert!(
-        answer.contains("the e-mail address is taken") && answer.len() == 2048,
-        "{answer}"
-    );
-    // New keys open it, too.
+    let shown = world.order(format!("run show {id}"));
+    let failed = &shown["actions"][2]["failed_with"];
+    assert_eq!(failed["type"], "application/problem+json");
+    let body = failed["body"].as_str().unwrap();
+    let beginning = r#"{"error":"<b>taken\u0007","sent":"[hidden]","z":"xxx"#;
+    assert!(body.starts_with(beginning) && body.len() == 2048, "{body}");
+    let people = [
+        (scene.form.owner, true),
+        (
+            world
+                .member(scene.form.workspace, "boss", MemberRole::Owner)
+                .await,
+            true,
+        ),
+        (
+            world
+                .member(scene.form.workspace, "ed", MemberRole::Editor)
+                .await,
+            false,
+        ),
+    ];
+    let boss = people[1].0;
+    let viewer = MemberRole::Viewer;
+    world
+        .set_role(scene.form.workspace, scene.form.owner, viewer)
+        .await;
+    let desk = Desk::start(world).await;
+    let path = format!("/runs/{id}");
+    for (user, may_see) in people {
+        let page = desk.visitor(world, user).await.page(&path).await;
+        assert_eq!(page.contains("application/problem+json"), may_see, "{page}");
+        assert!(
+            page.contains("status 422") && !page.contains("<b>taken"),
+            "{page}"
+        );
+    }
+    // New keys open what is sealed, too.
     let other = format!("other:{}", "0123456789abcdef".repeat(4));
     let both = format!("{other},{}", world.account_keys);
     let opened = |keys: &str| {
         let keys = [("LETTERBOX_ACCOUNT_KEYS", keys)];
         world.order_with(&keys, format!("run show {id}"))["actions"][0]["answer"].clone()
     };
+    let answer = opened(&world.account_keys);
+    assert!(answer.as_str().unwrap().contains("customers"), "{answer}");
     assert_eq!(opened(&other), Value::Null);
     world.order_with(&[("LETTERBOX_ACCOUNT_KEYS", &both)], "keys rotate");
     assert_eq!(opened(&other), answer);
-    let other = world.account_keys.clone();
-    let without = [("LETTERBOX_ACCOUNT_KEYS", other.as_str())];
-    let without = world.order_with(&without, format!("run show {id}"));
-    assert_eq!(without["actions"][0]["answer"], Value::Null);
-    assert_eq!(without["actions"][0]["is_answer_kept"], true);
+    let former = [("LETTERBOX_ACCOUNT_KEYS", &*world.account_keys)];
+    let former = world.order_with(&former, format!("run show {id}"));
+    assert_eq!(former["actions"][0]["answer"], Value::Null);
+    assert_eq!(former["actions"][0]["is_answer_kept"], true);
     world.order(format!("run erase {id} --yes"));
     world.assert_count(SEALED, 0).await;
+    let kept = "SELECT count(*) FROM run_actions WHERE failed_with IS NOT NULL";
+    world.assert_count(kept, 0).await;
+    let page = desk.visitor(world, boss).await.page(&path).await;
+    assert!(!page.contains("application/problem+json"), "{page}");
 }
 
 /// A workspace can keep answers, and a run that failed keeps what it needs to go on.

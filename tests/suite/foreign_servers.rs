@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_tests::{
-    CHAT, Peer, Received, Reply, Scene, World, call, call_with, command_file, definition_with, post,
+    CHAT, Peer, Received, Reply, Scene, World, call, call_with, command_file, definition_with,
+    model_answer, post, results_in,
 };
 use letterbox_workflow::actions::Branch;
 use serde_json::{Value, json};
@@ -96,6 +97,85 @@ async fn an_answer_that_cannot_be_used_says_why() {
     {
         assert_fails(&scene, using(path), number as i64 + 1, why).await;
     }
+}
+
+/// Of a long answer the part is kept that is used, for later actions as for the model of an agent.
+#[tokio::test]
+async fn a_part_of_a_long_answer_is_kept() {
+    let results = |first: Value| {
+        let more = "x".repeat(300_000);
+        json!({"results": first, "more": more}).to_string()
+    };
+    let peer = Peer::start(move |request, _| match &*request.target {
+        "/long" => reply(200, &results(json!([{"n": 7}]))),
+        "/none" => reply(200, &results(json!([]))),
+        "/use" => Reply::Status(200),
+        CHAT => match results_in(request) {
+            0 => reply(200, &model_answer("", &[("find", json!({}))])),
+            _ => reply(200, &model_answer("Found.", &[])),
+        },
+        _ => reply(200, &results(json!([{"n": "found"}]))),
+    })
+    .await;
+    let using = |path: &str, reading: Value, value: &str| {
+        let value = format!("{{{{ actions.a.{value} }}}}");
+        json!([
+            call_with("a", "GET", path, reading),
+            call_with("use", "POST", "/use", json!({"body": {"n": value}}))
+        ])
+    };
+    let kept = json!({"max_answer": 400_000, "keep": "/results/0"});
+    let whole = json!({"max_answer": 400_000});
+    let agent = json!([{"id": "agent", "type": "ai.agent", "account": "crm", "model": "m",
+        "goal": "Find it.", "input": "{{ form.message }}", "max_steps": 5, "max_tokens": 9_000,
+        "tools": [{"name": "find", "description": "Finds it", "account": "crm",
+            "parameters": {"type": "object"}, "method": "GET", "path": "/tool",
+            "max_answer": 400_000, "keep": "/results"}]}]);
+    let scene = Scene::new(&peer, using("/long", kept.clone(), "body.n")).await;
+    let mut form = scene.form.clone();
+    let absent = using("/none", kept.clone(), "body is undefined");
+    let uses = [
+        using("/long", kept.clone(), "body.n"),
+        using("/long", whole, "body.results[0].n"),
+        absent,
+        agent,
+    ];
+    for (number, actions) in (1..).zip(uses) {
+        form = scene.world.redeployed(&scene.gateway, &form, actions).await;
+        form.assert_accepts(&number.to_string()).await;
+        scene.world.await_state("succeeded", number).await;
+    }
+    let received = peer.received();
+    let used = received.iter().filter(|one| one.target == "/use");
+    let used: Vec<Value> = used.map(|one| one.json()["n"].clone()).collect();
+    assert_eq!(used, [json!(7), json!(7), json!(true)]);
+    let told = received.last().unwrap().json()["messages"][3]["content"].clone();
+    assert_eq!(told, r#"{"body":[{"n":"found"}],"status":200}"#);
+    let cut = json!({"keep": "/results/0"});
+    for (number, (path, reading, why)) in (1..).zip([
+        (
+            "/none",
+            kept,
+            "the answer of \"a\" has nothing at /results/0",
+        ),
+        (
+            "/long",
+            cut,
+            "\"a\" is longer than 65536 bytes, and was cut",
+        ),
+    ]) {
+        assert_fails(&scene, using(path, reading, "body.n"), number, why).await;
+    }
+    let lengths: Vec<i32> = scene
+        .world
+        .column(
+            "SELECT octet_length(answer_sealed) FROM run_actions WHERE answer_sealed IS NOT NULL",
+        )
+        .await;
+    assert!(
+        lengths.len() == 2 && lengths.iter().all(|one| *one < 200),
+        "{lengths:?}"
+    );
 }
 
 /// It says 200 and that it has failed; and 409 to an attempt that repeats one without an answer.

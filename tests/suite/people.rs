@@ -405,6 +405,7 @@ async fn people_call_what_is_meant() {
         "cancel_run",
         "changed_repeats",
         "end_session",
+        "failed_answers",
         "greet",
         "hand_in",
         "introduce",

@@ -253,6 +253,7 @@ async fn each_role_can_do_its_work_and_no_more() {
                 "SELECT * FROM sessions",
                 "SELECT * FROM sign_in_links",
                 "SELECT answer_sealed FROM run_actions",
+                "SELECT failed_with FROM run_actions",
             ],
         ),
         (

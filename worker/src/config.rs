@@ -1,7 +1,7 @@
 //! The worker's settings: each is an environment variable and a flag, parsed once and checked
 //! before anything starts.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use letterbox_broker::{AMQP_URL, BrokerTarget};
@@ -18,7 +18,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    egress::{AllowList, Egress},
+    egress::{AllowList, EGRESS_PROXY, Egress, WayOut},
     executor::{MIN_LEASE, Timeouts},
     notices::{Mailer, SMTP_URL},
     upkeep::retention::Retention,
@@ -66,6 +66,10 @@ pub(crate) struct WorkerSettings {
     #[arg(long, env = "LETTERBOX_EGRESS_ALLOW", value_name = "NETWORKS")]
     pub egress_allow: Option<String>,
 
+    /// PEM file with authorities that actions trust beside the system's [default: none]
+    #[arg(long, env = "LETTERBOX_EGRESS_CA_FILE", value_name = "FILE")]
+    pub egress_ca_file: Option<PathBuf>,
+
     /// Megabytes that one workspace may store in a day (UTC); above this its runs are refused
     #[arg(long, env = "LETTERBOX_WORKSPACE_DAILY_MEGABYTES", value_name = "N",
           default_value_t = 51_200,
@@ -112,19 +116,20 @@ pub(crate) struct Config {
 }
 
 /// The secrets that this process needs.
-const SECRETS: [&SecretSetting; 5] = [
+const SECRETS: [&SecretSetting; 6] = [
     &DATABASE_URL,
     &AMQP_URL,
     &ACCOUNT_KEYS,
     &SEALING_KEYS,
     &SMTP_URL,
+    &EGRESS_PROXY,
 ];
 
 impl Config {
     /// Checks the settings. Connects to nothing.
     pub(crate) fn from_settings(
         settings: WorkerSettings,
-        told: ToldSettings,
+        mut told: ToldSettings,
     ) -> Result<Self, SettingError> {
         if settings.timeouts.lease < MIN_LEASE {
             let problem = format!(
@@ -145,6 +150,9 @@ impl Config {
         let allowed: AllowList = allowed
             .parse()
             .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?;
+        let ca_file = settings.egress_ca_file.as_deref();
+        let out = WayOut::from_settings(ca_file)?;
+        told.insert(EGRESS_PROXY.name.to_owned(), out.told.clone());
         let name = letterbox_common::process::name("letterbox-worker");
         let database = DatabaseTarget::from_environment()?;
         let worker = Worker {
@@ -152,7 +160,7 @@ impl Config {
             database: Database::new(&database, &settings.database, Role::Worker, &name)?,
             name,
             keys: key_ring(SealedColumn::AccountCredential)?,
-            egress: Egress::new(&allowed)
+            egress: Egress::new(&allowed, &out)
                 .map_err(|error| SettingError::new("LETTERBOX_EGRESS_ALLOW", error))?,
         };
         Ok(Self {

@@ -41,6 +41,12 @@ impl FromIterator<IpNet> for Networks {
 }
 
 impl Networks {
+    /// Whether the list is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a network contains the address. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {

@@ -293,6 +293,7 @@ impl Worker {
             end: said.attempt_end(),
             status: None,
             body: None,
+            failed_with: None,
         };
         let (change, then) = match said {
             Account::Done => {

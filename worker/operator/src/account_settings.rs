@@ -4,14 +4,20 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use clap::Args;
 use http::HeaderValue;
-use letterbox_common::sealing::Secret;
+use letterbox_common::{credential::with_certificate, sealing::Secret};
 use letterbox_workflow::account::{check_base_url, check_header, check_sender};
+use rustls::{
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
 use url::Url;
 
 use crate::{OperatorError, Reason, check_name};
 
 /// The header that carries a credential, if the account names no other.
 const HEADER: &str = "authorization";
+/// Maximum bytes of a client's certificate with its key.
+const MAX_CERTIFICATE: usize = 16 << 10;
 
 /// The settings of an account: the server that its requests go to and, where it gets its tokens by
 /// OAuth 2.0, from which server. The flags of the command line are this.
@@ -57,6 +63,8 @@ pub enum AccountSecret {
     Basic(Secret),
     /// The secret of the client that gets its tokens by OAuth 2.0, if it has one.
     Client(Option<Secret>),
+    /// Another one but a client's, and the certificate that the account is shown, with its key.
+    Certified(Box<Self>, Secret),
 }
 
 impl AccountSecret {
@@ -75,14 +83,23 @@ impl AccountSecret {
             Self::Bearer(token) => scheme("Bearer ", token.expose()),
             Self::Basic(pair) => scheme("Basic ", BASE64_STANDARD.encode(pair.expose()).as_bytes()),
             Self::Client(_) => return None,
+            Self::Certified(other, pem) => return Some(with_certificate(&other.value()?, pem)),
         }))
+    }
+
+    /// Whether it has a certificate.
+    pub(crate) fn has_certificate(&self) -> bool {
+        matches!(self, Self::Certified(..))
     }
 
     /// Checks that it goes into this header, a scheme being part of `Authorization` only; or that a
     /// mail server can be told it.
     pub(crate) fn check_use(&self, header: &str, is_mail: bool) -> Result<(), Reason> {
-        if is_mail && matches!(self, Self::Credential(_)) {
+        if is_mail && matches!(self, Self::Credential(_) | Self::Certified(..)) {
             return Err(Reason::MailCredential);
+        }
+        if let Self::Certified(other, _) = self {
+            return other.check_use(header, is_mail);
         }
         let has_scheme = matches!(self, Self::Bearer(_) | Self::Basic(_));
         let is_its = header.eq_ignore_ascii_case(HEADER);
@@ -105,6 +122,12 @@ impl AccountSecret {
                 let is_empty = [b"".as_slice(), b"Bearer"].contains(&credential.trim_ascii());
                 !is_empty && HeaderValue::from_bytes(credential).is_ok()
             }
+            Self::Certified(other, pem) => {
+                if matches!(**other, Self::Client(_)) || !is_identity(pem.expose()) {
+                    return Err(Reason::InvalidCertificate.into());
+                }
+                return other.check();
+            }
             Self::Client(None) => true,
             Self::Client(Some(secret)) => {
                 let secret = secret.expose();
@@ -115,6 +138,17 @@ impl AccountSecret {
             .then_some(())
             .ok_or(Reason::InvalidCredential.into())
     }
+}
+
+/// Whether PEM has a certificate and its key.
+fn is_identity(pem: &[u8]) -> bool {
+    let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let provider = rustls::crypto::ring::default_provider();
+    let pair = match (chain, PrivateKeyDer::from_pem_slice(pem)) {
+        (Ok(chain), Ok(key)) => CertifiedKey::from_der(chain, key, &provider).ok(),
+        _ => None,
+    };
+    pair.is_some_and(|pair| !pair.cert.is_empty()) && pem.len() <= MAX_CERTIFICATE
 }
 
 impl AccountSettings {
@@ -154,6 +188,9 @@ impl AccountSettings {
         check_sender(&self.base_url, self.sender.as_deref()).map_err(Reason::from)?;
         match secret {
             AccountSecret::Client(secret) => self.check_client(secret.is_some())?,
+            AccountSecret::Certified(..) if self.token_url.is_some() => {
+                return Err(Reason::InvalidCertificate.into());
+            }
             // It would be replaced by the first token.
             _ if self.token_url.is_some() => return Err(Reason::InvalidClient.into()),
             _ => secret.check_use(self.header(), self.sender.is_some())?,

@@ -24,7 +24,8 @@ use crate::{
 macro_rules! account_columns {
     () => {
         "account_id, workspace_id, user_id, name, base_url, header_name AS header, sender, \
-         created_at, disconnected_at, is_refused, waits_for, (SELECT g.error FROM grants g \
+         created_at, disconnected_at, is_refused, waits_for, has_certificate, \
+         (SELECT g.error FROM grants g \
          WHERE g.workspace_id = connected_accounts.workspace_id \
          AND g.account_id = connected_accounts.account_id) AS error"
     };
@@ -38,12 +39,12 @@ statements! {
         header: &str, sender: Option<&str>, credential_sealed: Option<&[u8]>,
         token_url: Option<&str>,
         authorize_url: Option<&str>, client_id: Option<&str>, scope: Option<&str>,
-        client_secret_sealed: Option<&[u8]>,
+        client_secret_sealed: Option<&[u8]>, has_certificate: bool,
     ) -> Option<AccountRow> = concat!("
 WITH account AS (
     INSERT INTO connected_accounts (workspace_id, account_id, user_id, name, base_url, header_name,
-        sender, credential_sealed, waits_for)
-    SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7, $8,
+        sender, credential_sealed, has_certificate, waits_for)
+    SELECT m.workspace_id, $2, m.user_id, $4, $5, $6, $7, $8, $14,
         CASE WHEN $10::text IS NOT NULL THEN 'owner' WHEN $9::text IS NOT NULL THEN 'token' END
     FROM members m WHERE m.workspace_id = $1 AND m.user_id = $3
     RETURNING ", account_columns!(), "
@@ -91,9 +92,11 @@ ORDER BY account, run_id DESC";
     /// Replaces the credential of a connected account.
     desk fn rotate_account(
         workspace: WorkspaceId, account: AccountId, credential_sealed: &[u8],
+        has_certificate: bool,
     ) -> Option<AccountRow> = concat!("
-UPDATE connected_accounts SET credential_sealed = $3
+UPDATE connected_accounts SET credential_sealed = $3, has_certificate = $4
 WHERE workspace_id = $1 AND account_id = $2 AND disconnected_at IS NULL
+  AND ($4 OR NOT has_certificate)
   AND NOT EXISTS (SELECT FROM grants WHERE workspace_id = $1 AND account_id = $2)
 RETURNING ", account_columns!());
 
@@ -127,6 +130,8 @@ pub struct AccountRow {
     pub created_at: Timestamp,
     /// When it was disconnected, which destroyed its credential; `None` while connected.
     pub disconnected_at: Option<Timestamp>,
+    /// Whether it shows a client certificate.
+    pub has_certificate: bool,
     /// Whether it has answered 401 since it got its credential, or was given no token.
     pub is_refused: bool,
     /// What the account waits for, and with it every run that calls it; `None` if it can be called.
@@ -239,6 +244,7 @@ impl Operator {
             settings.client_id.as_deref(),
             settings.scope.as_deref(),
             client_secret.as_deref(),
+            secret.has_certificate(),
         );
         let connected = connected.await;
         connected
@@ -266,6 +272,10 @@ impl Operator {
         let credential = secret.value().ok_or(Reason::InvalidCredential)?;
         let found = self.connected_account(account).await?;
         secret.check_use(&found.header, found.sender.is_some())?;
+        let has_certificate = secret.has_certificate();
+        if found.has_certificate && !has_certificate {
+            return Err(Reason::NoCertificate.into());
+        }
         let place = Place::AccountCredential {
             workspace: found.workspace_id,
             account,
@@ -274,7 +284,8 @@ impl Operator {
             base_url: &found.base_url,
         };
         let sealed = keys.seal(place, credential.expose())?;
-        let rotated = rotate_account(self, found.workspace_id, account, &sealed).await?;
+        let workspace = found.workspace_id;
+        let rotated = rotate_account(self, workspace, account, &sealed, has_certificate).await?;
         rotated.ok_or(Reason::GetsTokens.into())
     }
 

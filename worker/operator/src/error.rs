@@ -258,6 +258,18 @@ pub enum Reason {
          has no header"
     )]
     MailCredential,
+    /// A client's certificate and its key can't be used, or there is no credential to go with it.
+    #[error(
+        "the client's certificate and its key must be in PEM, belong together, and the key must \
+         not be encrypted; an account that gets its tokens by OAuth 2.0 can't have them"
+    )]
+    InvalidCertificate,
+    /// Another credential would take the place of the certificate, too.
+    #[error(
+        "the account shows a client certificate: give that again, too, on the command line \
+         (--client-certificate-file, --client-key-file)"
+    )]
+    NoCertificate,
     /// Two connected accounts of one user can't have the same name.
     #[error("the user has an account of this name: disconnect it first")]
     DuplicateAccount,

@@ -1,6 +1,8 @@
 //! One run: its submission and everything that it has done; cancel it, retry it, or forget what was
 //! submitted.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{ApprovalId, RunId, UserId, WorkspaceId},
@@ -9,7 +11,7 @@ use letterbox_common::{
 };
 use letterbox_database::{FromRow, Row, RowError, statements};
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -60,6 +62,10 @@ SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 LEFT JOIN users u ON u.user_id = p.decided_by
 WHERE a.workspace_id = $1 AND a.run_id = $2 ORDER BY a.position";
+
+    /// What accounts answered to actions of a run that failed, for who may see it.
+    desk fn failed_answers(workspace: WorkspaceId, run: RunId) -> Vec<(String, String)> = "
+SELECT action_id, answer FROM failed_answers($1, $2)";
 
     /// The responses that are kept of a run, sealed.
     fn kept_answers(workspace: WorkspaceId, run: RunId) -> Vec<(String, Vec<u8>)> = "
@@ -117,9 +123,12 @@ pub struct RunAction {
     /// Whether its response is kept, sealed; `false` where nobody looked.
     #[row(default)]
     pub is_answer_kept: bool,
-    /// Its response, or the beginning of it, if it is kept and was opened.
+    /// Its response, if it is kept and was opened.
     #[row(default)]
     pub answer: Option<String>,
+    /// Its last response, if that was a failure, for who may see it.
+    #[row(default)]
+    pub failed_with: Option<FailedAnswer>,
     /// The branch that a condition took.
     #[serde(rename = "outcome")]
     pub branch: Option<Branch>,
@@ -133,6 +142,16 @@ pub struct RunAction {
     pub started_at: Timestamp,
     /// When it ended; `None` while it is not over.
     pub finished_at: Option<Timestamp>,
+}
+
+/// The beginning of a response that was a failure. A stranger may have written it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FailedAnswer {
+    /// Its media type.
+    #[serde(rename = "type")]
+    pub media_type: Option<String>,
+    /// The first 2 KiB.
+    pub body: String,
 }
 
 /// An approval as part of a run.
@@ -231,7 +250,16 @@ impl Operator {
     /// Gives one run with its input and its actions.
     pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
         let mut found = run(self, id).await?.found("run")?;
-        found.actions = run_actions(self, found.row.workspace_id, id).await?;
+        let workspace = found.row.workspace_id;
+        found.actions = run_actions(self, workspace, id).await?;
+        let failed: HashMap<_, _> = failed_answers(self, workspace, id)
+            .await?
+            .into_iter()
+            .collect();
+        for action in &mut found.actions {
+            let answer = failed.get(&action.action_id);
+            action.failed_with = answer.and_then(|answer| serde_json::from_str(answer).ok());
+        }
         Ok(found)
     }
 

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use letterbox_common::{process::networks::Networks, public_address::is_public};
+use letterbox_common::{
+    process::networks::Networks,
+    public_address::{is_private_host, is_public},
+};
 
 /// The host's address is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +35,17 @@ impl AllowedAddresses {
             (false, false) => Err(ForbiddenAddress::Private),
             (false, true) if self.public => Ok(()),
             (false, true) => Err(ForbiddenAddress::InClear),
+        }
+    }
+
+    /// Checks a name that somebody else resolves: where no network is allowed it must be a public
+    /// one.
+    pub(super) fn check_name(&self, name: &str) -> Result<(), ForbiddenAddress> {
+        match (self.networks.is_empty(), is_private_host(name)) {
+            (false, _) => Ok(()),
+            (true, true) => Err(ForbiddenAddress::Private),
+            (true, false) if self.public => Ok(()),
+            (true, false) => Err(ForbiddenAddress::InClear),
         }
     }
 }

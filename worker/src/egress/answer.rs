@@ -4,13 +4,16 @@
 use std::time::{Duration, SystemTime};
 
 use encoding_rs::{Encoding, UTF_8, UTF_16BE, UTF_16LE};
-use letterbox_workflow::actions::MAX_ANSWER;
 use mime::Mime;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
 use url::Url;
 
 /// What is told of an exchange that took too long.
 pub(super) const LATE: &str = "no answer in time";
+
+/// How many bytes are kept of an answer that is a failure, and characters of its type.
+const MAX_BEGINNING: usize = 2 * 1024;
+const MAX_TYPE: usize = 200;
 
 /// The answer to a request.
 #[derive(Debug, Clone)]
@@ -20,7 +23,9 @@ pub(crate) struct HttpResponse {
     pub(crate) retry_after: Option<Duration>,
     /// The server to which it redirects.
     pub(crate) location: Option<String>,
-    /// At most the first [`MAX_ANSWER`] bytes of the body.
+    /// JSON text of its type and the beginning of its body, for whoever looks why it is a failure.
+    pub(crate) beginning: String,
+    /// The body, or as many bytes of it as were asked for.
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
     pub(crate) is_complete: bool,
@@ -40,18 +45,24 @@ pub(crate) enum EgressError {
     Failed(String),
 }
 
-/// Reads an answer up to the limit. A truncated body is not an error: the status has arrived.
-pub(super) async fn receive(mut response: reqwest::Response) -> HttpResponse {
+/// Reads at most so many bytes of an answer. A truncated body is not an error: the status has
+/// arrived.
+pub(super) async fn receive(
+    mut response: reqwest::Response,
+    most: usize,
+    secrets: &[&str],
+) -> HttpResponse {
     let status = response.status().as_u16();
     let retry_after = retry_after(response.headers(), SystemTime::now());
     let location = response.headers().get(LOCATION).map(origin);
+    let media_type = media_type(response.headers());
     let charset = charset(response.headers());
     let mut body = Vec::new();
     let mut is_complete = true;
-    while body.len() < MAX_ANSWER {
+    while body.len() < most {
         match response.chunk().await {
             Ok(Some(chunk)) => {
-                let room = MAX_ANSWER - body.len();
+                let room = most - body.len();
                 body.extend_from_slice(&chunk[..chunk.len().min(room)]);
             }
             Ok(None) => break,
@@ -69,14 +80,51 @@ pub(super) async fn receive(mut response: reqwest::Response) -> HttpResponse {
     if charset != UTF_8 && (is_wide || !is_utf8(&body)) {
         // Three bytes of UTF-8 may come of one.
         body = charset.decode(&body).0.into_owned().into_bytes();
-        body.truncate(MAX_ANSWER);
+        body.truncate(most);
     }
     HttpResponse {
         status,
         retry_after,
         location,
+        beginning: beginning(media_type.as_deref(), &body, secrets),
         body,
         is_complete,
+    }
+}
+
+/// What is told of an answer that is a failure, without the secrets that it may quote.
+fn beginning(media_type: Option<&str>, body: &[u8], secrets: &[&str]) -> String {
+    // A secret that the end cuts in two is hidden, too.
+    let text = &body[..body.len().min(2 * MAX_BEGINNING)];
+    let mut text = hide(String::from_utf8_lossy(text).into_owned(), secrets);
+    text.truncate(text.floor_char_boundary(MAX_BEGINNING));
+    serde_json::json!({ "type": media_type, "body": text }).to_string()
+}
+
+/// A text without the secrets that it quotes.
+pub(crate) fn hide(text: String, secrets: &[impl AsRef<str>]) -> String {
+    let secrets = secrets.iter().map(AsRef::as_ref);
+    let secrets = secrets.filter(|secret| !secret.is_empty());
+    secrets.fold(text, |text, secret| text.replace(secret, "[hidden]"))
+}
+
+/// The media type that an answer names, or the beginning of it.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let given = String::from_utf8_lossy(headers.get(CONTENT_TYPE)?.as_bytes());
+    Some(given.chars().take(MAX_TYPE).collect())
+}
+
+impl HttpResponse {
+    /// The answer of a server that gives a code and words.
+    pub(super) fn of_words(status: u16, words: String) -> Self {
+        Self {
+            status,
+            retry_after: None,
+            location: None,
+            beginning: beginning(None, words.as_bytes(), &[]),
+            body: words.into_bytes(),
+            is_complete: true,
+        }
     }
 }
 

@@ -29,7 +29,8 @@ use super::{
     addresses::{AllowedAddresses, ForbiddenAddress},
     allow_list::AllowList,
     answer::{EgressError, HttpResponse, LATE},
-    smtp::{Dialogue, Login, MailReply, MailTrouble, Stream},
+    smtp::{Dialogue, Login, MailTrouble, Stream},
+    way_out::WayOut,
 };
 
 /// The ports on which public mail servers are reached: submission by TLS, and by STARTTLS.
@@ -56,9 +57,10 @@ struct Email {
 }
 
 impl MailEgress {
-    pub(super) fn new(allowed: AllowList) -> Self {
+    pub(super) fn new(allowed: AllowList, out: &WayOut) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots.add_parsable_certificates(out.authorities.iter().cloned());
         let config = ClientConfig::builder().with_root_certificates(roots);
         let tls = TlsConnector::from(Arc::new(config.with_no_client_auth()));
         Self { allowed, tls }
@@ -87,7 +89,9 @@ impl MailEgress {
             Err(trouble) => Err(trouble),
         };
         match sent {
-            Ok(answer) | Err(MailTrouble::Answered(answer)) => Ok(response(&answer)),
+            Ok(answer) | Err(MailTrouble::Answered(answer)) => {
+                Ok(HttpResponse::of_words(answer.code, answer.told()))
+            }
             Err(MailTrouble::Other(error)) => Err(error),
         }
     }
@@ -305,14 +309,4 @@ fn part(text: &str, content_type: ContentType) -> SinglePart {
     let body = Body::new_with_encoding(text.to_owned(), encoding);
     let body = body.unwrap_or_else(Body::new);
     SinglePart::builder().header(content_type).body(body)
-}
-
-fn response(answer: &MailReply) -> HttpResponse {
-    HttpResponse {
-        status: answer.code,
-        retry_after: None,
-        location: None,
-        body: answer.told().into_bytes(),
-        is_complete: true,
-    }
 }

@@ -1,24 +1,27 @@
 //! Egress: sends the requests that actions have rendered, to allowed hosts only.
 //!
 //! Whether a host is allowed is decided after its name is resolved, by the same addresses that are
-//! then connected to. Redirects are not followed, and proxies from the environment are not used.
+//! then connected to. A proxy of the settings resolves names itself: then only addresses are
+//! checked, and that names are reached as public ones are. Redirects are not followed, and proxies
+//! from the environment are not used.
 
 mod addresses;
 mod allow_list;
 mod answer;
 mod mail;
 mod smtp;
+mod way_out;
 
 use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
-use letterbox_common::{fail_point::fails, sealing::Secret};
+use letterbox_common::{credential, fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
-use letterbox_workflow::actions::{BodyType, Request, TIMEOUT};
+use letterbox_workflow::actions::{BodyType, MAX_ANSWER, Request};
+use moka::sync::Cache;
 use reqwest::{
-    Method,
+    Identity, Method,
     dns::{Addrs, Name, Resolve, Resolving},
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
-    redirect,
 };
 use url::{Host, Url};
 use uuid::Uuid;
@@ -30,10 +33,13 @@ use self::{
 };
 pub(crate) use self::{
     allow_list::AllowList,
-    answer::{EgressError, HttpResponse},
+    answer::{EgressError, HttpResponse, hide},
+    way_out::{EGRESS_PROXY, WayOut},
 };
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Clients that show certificates are kept so long without use, and so many on each way.
+const MAX_IDLE: Duration = Duration::from_secs(300);
+const MAX_CERTIFIED: u64 = 100;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
@@ -53,6 +59,9 @@ pub(crate) struct Egress {
 struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
+    /// Clients that show certificates, by what they show.
+    certified: Cache<Vec<u8>, reqwest::Client>,
+    out: WayOut,
 }
 
 /// Ports on which public addresses are reached by https.
@@ -60,17 +69,38 @@ const PUBLIC_PORTS: [u16; 2] = [443, 8443];
 
 /// The header that authorizes a request, decrypted only for its use.
 pub(crate) struct Credential {
-    pub(crate) header: String,
-    pub(crate) value: Secret,
+    header: String,
+    value: Secret,
+    /// What the server is shown, in PEM.
+    certificate: Option<Secret>,
+}
+
+impl Credential {
+    /// The credential that was sealed for this header.
+    pub(crate) fn of(header: &str, opened: &Secret) -> Self {
+        let (value, certificate) = credential::parts(opened);
+        Self {
+            header: header.to_owned(),
+            value,
+            certificate,
+        }
+    }
+
+    /// What no answer may show: the value, and what follows its scheme.
+    fn secrets(&self) -> Vec<&str> {
+        let value = std::str::from_utf8(self.value.expose()).unwrap_or_default();
+        let secret = value.rsplit(' ').next().unwrap_or_default();
+        vec![value, secret]
+    }
 }
 
 impl Egress {
     /// Creates an egress that reaches public addresses by https, and `allowed` networks by http or
     /// https. Each port has its own client, because the resolver doesn't know the port.
-    pub(crate) fn new(allowed: &AllowList) -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(allowed: &AllowList, out: &WayOut) -> Result<Self, reqwest::Error> {
         // Fails only if a provider is already installed, which is just as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let way = |networks, public| Way::new(AllowedAddresses { networks, public });
+        let way = |networks, public| Way::new(AllowedAddresses { networks, public }, out);
         let public = PUBLIC_PORTS.map(|port| Ok((port, way(allowed.at(port), true)?)));
         let ports = allowed.ports().into_iter();
         let by_port = ports.map(|port| Ok((port, way(allowed.at(port), false)?)));
@@ -78,7 +108,7 @@ impl Egress {
             public: public.into_iter().collect::<Result<_, reqwest::Error>>()?,
             allowed: by_port.collect::<Result<_, reqwest::Error>>()?,
             others: way(allowed.at_any_port(), false)?,
-            mail: MailEgress::new(allowed.clone()),
+            mail: MailEgress::new(allowed.clone(), out),
         })
     }
 
@@ -92,12 +122,14 @@ impl Egress {
     }
 
     /// Sends a request once, which takes `timeout` at most, with its trace context if it is traced.
+    /// Reads `most` bytes of the answer.
     pub(crate) async fn send(
         &self,
         request: &Request,
         credential: &Credential,
         key: Uuid,
         timeout: Duration,
+        most: usize,
         traceparent: Option<String>,
     ) -> Result<HttpResponse, EgressError> {
         if request.body_type == BodyType::Mail {
@@ -107,21 +139,26 @@ impl Egress {
         let invalid = |what: &str| EgressError::Refused(format!("invalid {what}"));
         let url: Url = request.url.parse().map_err(|_| invalid("URL"))?;
         let way = self.way_to(&url);
-        way.check_literal(&url)?;
+        way.check_host(&url)?;
         let method =
             Method::from_bytes(request.method.as_bytes()).map_err(|_| invalid("method"))?;
         let mut headers = headers(request, credential, key).ok_or_else(|| invalid("header"))?;
         if let Some(Ok(context)) = traceparent.map(HeaderValue::try_from) {
             headers.entry(TRACEPARENT).or_insert(context);
         }
-        let sending = way.client.request(method, url).headers(headers);
+        let client = way.client_with(credential.certificate.as_ref())?;
+        let sending = client.request(method, url).headers(headers);
         let mut sending = sending.timeout(timeout);
         if let Some(body) = &request.body {
             sending = sending
                 .header(CONTENT_TYPE, request.body_type.as_str())
                 .body(body.clone());
         }
-        exchange("request", answered(sending.send())).await
+        exchange(
+            "request",
+            answered(sending.send(), most, &credential.secrets()),
+        )
+        .await
     }
 
     /// Sends a request as it is, once.
@@ -132,16 +169,19 @@ impl Egress {
         let request = reqwest::Request::try_from(request);
         let request = request.map_err(|_| EgressError::Refused("invalid URL".to_owned()))?;
         let way = self.way_to(request.url());
-        way.check_literal(request.url())?;
-        exchange("exchange", answered(way.client.execute(request))).await
+        way.check_host(request.url())?;
+        let sending = way.client.execute(request);
+        exchange("exchange", answered(sending, MAX_ANSWER, &[])).await
     }
 }
 
 async fn answered(
     sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
+    most: usize,
+    secrets: &[&str],
 ) -> Result<HttpResponse, EgressError> {
     let response = sending.await.map_err(|error| explain(&error))?;
-    Ok(receive(response).await)
+    Ok(receive(response, most, secrets).await)
 }
 
 async fn exchange(
@@ -159,25 +199,41 @@ async fn exchange(
 }
 
 impl Way {
-    fn new(allowed: AllowedAddresses) -> Result<Self, reqwest::Error> {
+    fn new(allowed: AllowedAddresses, out: &WayOut) -> Result<Self, reqwest::Error> {
         let allowed = Arc::new(allowed);
-        let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(TIMEOUT)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .referer(false)
-            .dns_resolver(Arc::new(Resolver(allowed.clone())))
-            .user_agent(concat!("Letterbox/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { client, allowed })
+        Ok(Self {
+            client: out.client(&allowed).build()?,
+            allowed,
+            certified: Cache::builder()
+                .max_capacity(MAX_CERTIFIED)
+                .time_to_idle(MAX_IDLE)
+                .build(),
+            out: out.clone(),
+        })
     }
 
-    /// Checks an address written in the URL, which doesn't pass through the resolver.
-    fn check_literal(&self, url: &Url) -> Result<(), EgressError> {
+    /// The client that shows this certificate, if one is given.
+    fn client_with(&self, certificate: Option<&Secret>) -> Result<reqwest::Client, EgressError> {
+        let Some(pem) = certificate.map(Secret::expose) else {
+            return Ok(self.client.clone());
+        };
+        if let Some(known) = self.certified.get(pem) {
+            return Ok(known);
+        }
+        let made = Identity::from_pem(pem)
+            .and_then(|identity| self.out.client(&self.allowed).identity(identity).build())
+            .map_err(|_| EgressError::Refused("its client certificate can't be used".to_owned()))?;
+        self.certified.insert(pem.to_vec(), made.clone());
+        Ok(made)
+    }
+
+    /// Checks what doesn't pass through the resolver: an address written in the URL, and a name
+    /// that a proxy resolves.
+    fn check_host(&self, url: &Url) -> Result<(), EgressError> {
         let checked = match url.host() {
             Some(Host::Ipv4(address)) => self.allowed.check(address.into()),
             Some(Host::Ipv6(address)) => self.allowed.check(address.into()),
+            Some(Host::Domain(name)) if self.out.is_by_proxy() => self.allowed.check_name(name),
             Some(Host::Domain(_)) => Ok(()),
             None => {
                 return Err(EgressError::Refused(

@@ -18,8 +18,6 @@ use super::{
 };
 use crate::stored_bytes::ROW_BYTES;
 
-/// How much of an answer is kept that made an action fail, in bytes.
-const MAX_EXCERPT: usize = 2 * 1024;
 /// The values that the templates of one action see. The budget has its answers back when this is
 /// dropped.
 pub(super) struct AnswerValues {
@@ -119,10 +117,4 @@ fn place(turn: Turn, action: &str) -> Place<'_> {
         run: turn.run,
         action,
     }
-}
-
-/// The beginning of an answer that made an action fail.
-pub(super) fn excerpt(mut answer: Vec<u8>) -> Vec<u8> {
-    answer.truncate(MAX_EXCERPT);
-    answer
 }

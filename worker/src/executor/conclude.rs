@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use letterbox_workflow::actions::MAX_ANSWER;
+
 use super::{
-    answers,
     prepare::Sending,
     send::{Exchange, UNAUTHORIZED, max_attempts},
     transition::{Answer, AttemptEnd, Change, Decided, End, Failure, Outcome, Then},
@@ -32,12 +33,21 @@ impl Sending<'_> {
             ),
         };
         metrics::ACTION_DURATION.record([verdict.label()], exchange.took);
-        let body = exchange.answered.ok().map(|response| response.body);
+        let is_done = matches!(verdict, Verdict::Done { .. });
+        let (body, beginning) = match exchange.answered {
+            Ok(response) => (Some(response.body), Some(response.beginning)),
+            Err(_) => (None, None),
+        };
+        let failed_with = beginning.filter(|_| !is_done);
+        if let Some(told) = &failed_with {
+            self.executor.count(self.run, told.len());
+        }
         let answer = |end, status, body| Answer {
             attempt: exchange.attempt,
             end,
             status,
             body,
+            failed_with,
         };
         match verdict {
             Verdict::Done { branch, status } => {
@@ -45,6 +55,13 @@ impl Sending<'_> {
                 let is_kept = self.next.part_of.is_some()
                     || self.run.release.uses_answer_of(&self.next.action.id);
                 let body = body.filter(|_| is_kept);
+                let is_part = self.next.part_of.is_some();
+                let kept = |body| self.outgoing.reading().kept(body, is_part);
+                let mut body = body.map(kept);
+                // All parts of an agent are in hand at once.
+                body.iter_mut()
+                    .filter(|_| is_part)
+                    .for_each(|body| body.truncate(MAX_ANSWER));
                 let answer = answer(AttemptEnd::Answered, Some(status), body);
                 let change = Change::Answered { answer, branch };
                 Outcome::GoOn(self.run.key(self.next), change)
@@ -109,12 +126,8 @@ impl Sending<'_> {
     ) -> Outcome {
         let is_told = self.is_told(unanswered);
         if let Some(answer) = &mut answer {
-            let body = answer.body.take();
-            answer.body = match is_told {
-                true => body.filter(|_| answer.status.is_some()),
-                // The beginning of the answer, for whoever looks why.
-                false => body.map(answers::excerpt),
-            };
+            let is_kept = is_told && answer.status.is_some();
+            answer.body = answer.body.take().filter(|_| is_kept);
         }
         let failure = Failure {
             reason,

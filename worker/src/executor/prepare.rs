@@ -89,7 +89,9 @@ impl Sending<'_> {
         }
         let (rendered, shown) = self.requests(&account).await?;
         let is_new = self.record.request.is_none();
-        if is_new && !self.run.has_room_for(shown.to_json().len()) {
+        // The request, and the longest answer to it.
+        let at_most = shown.to_json().len() + self.outgoing.reading().max;
+        if is_new && !self.run.has_room_for(at_most) {
             let megabytes = MAX_STORED >> 20;
             return Err(format!("the run would store more than {megabytes} MiB").into());
         }

@@ -12,7 +12,7 @@ use letterbox_common::ids::{AccountId, UserId};
 use letterbox_traces::Span;
 use letterbox_workflow::{
     TemplateContext,
-    actions::{Action, MAX_ANSWER, MAX_STORED},
+    actions::{Action, MAX_STORED},
     release::Release,
 };
 
@@ -87,9 +87,9 @@ impl<'p> RunInProgress<'p> {
         self.stored.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Whether it may store a request of so many bytes, and the longest answer to it.
-    pub(super) fn has_room_for(&self, request: usize) -> bool {
-        self.stored.load(Ordering::Relaxed) + request + MAX_ANSWER <= MAX_STORED
+    /// Whether it may store so many bytes more.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.stored.load(Ordering::Relaxed) + bytes <= MAX_STORED
     }
 
     /// Which action is written about.

@@ -235,7 +235,9 @@ impl Sending<'_> {
                 let traceparent = span.as_ref().map(Span::traceparent);
                 let egress = &self.executor.egress;
                 let timeout = self.outgoing.timeout();
-                let sending = egress.send(request, &credential, attempt.key, timeout, traceparent);
+                let most = self.outgoing.reading().max;
+                let key = attempt.key;
+                let sending = egress.send(request, &credential, key, timeout, most, traceparent);
                 // A worker that stops waits no longer than for other requests.
                 let stopped = async {
                     self.executor.stop.cancelled().await;
@@ -297,10 +299,7 @@ impl Sending<'_> {
                 OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
             }
         })?;
-        Ok(Credential {
-            header: account.header.clone(),
-            value,
-        })
+        Ok(Credential::of(&account.header, &value))
     }
 
     /// The step of a trace that a request is. Neither its address nor what it carries is told: a

@@ -176,6 +176,8 @@ pub struct Answer {
     pub status: Option<u16>,
     /// Its body, if it is kept.
     pub body: Option<Vec<u8>>,
+    /// JSON text of its type and the beginning of its body, if it was a failure.
+    pub failed_with: Option<String>,
 }
 
 /// Why an action failed or was denied.

@@ -188,6 +188,7 @@ mod tests {
             status,
             retry_after: None,
             location: None,
+            beginning: String::new(),
             body,
             is_complete: true,
         })
@@ -294,6 +295,7 @@ mod tests {
             status: 429,
             retry_after: after,
             location: None,
+            beginning: String::new(),
             body: vec![],
             is_complete: true,
         };

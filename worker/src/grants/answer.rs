@@ -143,10 +143,7 @@ fn refusal(status: u16, members: &Map<String, Value>, secrets: &[String]) -> Ask
     if words.is_empty() {
         return AskError::Other { status };
     }
-    let mut words = words.join(": ");
-    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        words = words.replace(secret, "[hidden]");
-    }
+    let words = egress::hide(words.join(": "), secrets);
     AskError::Refused {
         status,
         error,
@@ -167,6 +164,7 @@ mod tests {
             status,
             retry_after: None,
             location: None,
+            beginning: String::new(),
             body: body.as_bytes().to_vec(),
             is_complete: true,
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use letterbox_common::{Token, sealing::Place};
 use letterbox_database::DatabaseError;
-use letterbox_workflow::actions::{self, BodyType, Request};
+use letterbox_workflow::actions::{self, BodyType, MAX_ANSWER, Request};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -106,10 +106,8 @@ impl Notices {
                     base_url: &account.base_url,
                 };
                 let value = self.worker.keys.open(place, &account.credential_sealed);
-                let credential = Credential {
-                    header: account.header.clone(),
-                    value: value.map_err(|error| error.to_string())?,
-                };
+                let value = value.map_err(|error| error.to_string())?;
+                let credential = Credential::of(&account.header, &value);
                 let body = serde_json::json!({ "text": self.text(letter) });
                 let request = Request {
                     method: "POST".to_owned(),
@@ -121,7 +119,14 @@ impl Notices {
                 let answer = self
                     .worker
                     .egress
-                    .send(&request, &credential, letter.id, actions::TIMEOUT, None)
+                    .send(
+                        &request,
+                        &credential,
+                        letter.id,
+                        actions::TIMEOUT,
+                        MAX_ANSWER,
+                        None,
+                    )
                     .await;
                 match answer.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),

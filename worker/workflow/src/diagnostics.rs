@@ -70,7 +70,7 @@ impl Diagnostics {
         if has_template(text) {
             self.add(
                 path,
-                "must be fixed text: values belong in the input of a model",
+                "must be fixed text: values belong in a body or an input",
             );
         }
     }
@@ -177,6 +177,16 @@ impl<'v> Fields<'_, 'v> {
             self.add(name, problem);
         }
         text.to_owned()
+    }
+
+    /// Requires a member that is a whole number.
+    pub(crate) fn number(&mut self, name: &str, max: u64) -> Option<u64> {
+        let given = self.get(name).and_then(Value::as_u64);
+        let number = given.filter(|number| (1..=max).contains(number));
+        if number.is_none() {
+            self.add(name, format_args!("must be a whole number of 1 to {max}"));
+        }
+        number
     }
 
     /// Like [`Self::text`], for a member that may be missing.

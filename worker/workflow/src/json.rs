@@ -3,18 +3,31 @@
 
 use serde_json::Value;
 
-/// Maximum bytes that are read of an answer; the rest of it is cut.
+/// Maximum bytes that are read of an answer, unless its action says otherwise; the rest is cut.
 pub const MAX_ANSWER: usize = 64 << 10;
 /// Maximum values of one text.
 pub(crate) const MAX_VALUES: usize = 10_000;
 
+/// What begins a reason that is kept in place of JSON: it begins no text, and so no JSON.
+pub(crate) const REASON: &str = "\0";
+
+/// The reason that is kept in place of JSON, if it is one.
+pub(crate) fn reason(kept: &[u8]) -> Option<String> {
+    let reason = kept.strip_prefix(REASON.as_bytes())?;
+    Some(String::from_utf8_lossy(reason).into_owned())
+}
+
 /// Parses JSON text, with or without a byte order mark. `None` if it isn't valid, or has more than
 /// [`MAX_VALUES`] values.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Value> {
+    (values(bytes) <= MAX_VALUES).then(|| whole(bytes))?
+}
+
+/// The same, of any number of values.
+pub(crate) fn whole(bytes: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(bytes).ok()?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let is_small = values(bytes) <= MAX_VALUES;
-    is_small.then(|| serde_json::from_str(text).ok()).flatten()
+    serde_json::from_str(text).ok()
 }
 
 /// How many values JSON text has, or a few more: each but the first follows a bracket or a comma

@@ -43,14 +43,15 @@ SELECT name || ': ' || string_agg(DISTINCT left(value, 100), ' or ') AS values F
     WHERE is_alive(seen_at, 30)) AS told (name, value)
 GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
 
-    /// The connections that living processes may open, of how many, and whether a proxy is before
-    /// gateways that believe none.
+    /// The connections that living processes may open, of how many, whether a proxy is before
+    /// gateways that believe none, and through which one actions leave.
     fn doctor_told() -> Told = "
 SELECT coalesce(sum(substring(settings ->> 'LETTERBOX_DATABASE_POOL_SIZE'
            FROM '^[0-9]{1,5}$')::integer), 0) AS pools,
        current_setting('max_connections')::bigint AS most,
        coalesce(bool_or(program = 'gateway' AND settings ->> 'LETTERBOX_BASE_URL' LIKE 'https:%'
-           AND settings ->> 'LETTERBOX_TRUSTED_PROXIES' = ''), false) AS is_unproxied
+           AND settings ->> 'LETTERBOX_TRUSTED_PROXIES' = ''), false) AS is_unproxied,
+       coalesce(max(settings ->> 'LETTERBOX_EGRESS_PROXY'), '') AS egress_proxy
 FROM processes WHERE is_alive(seen_at, 30)";
 }
 
@@ -69,6 +70,8 @@ struct Told {
     pools: i64,
     most: i64,
     is_unproxied: bool,
+    /// Empty if there is none.
+    egress_proxy: String,
 }
 
 /// Those that are alive.
@@ -85,7 +88,7 @@ impl Operator {
     }
 
     /// Whether the settings that the processes tell agree with each other and with the database.
-    pub(super) async fn examine_settings(&self) -> Result<[Finding; 3], OperatorError> {
+    pub(super) async fn examine_settings(&self) -> Result<[Finding; 4], OperatorError> {
         let differing = doctor_differing(self).await?;
         let differing: Vec<String> = differing.into_iter().map(|(one,)| one).collect();
         let told = doctor_told(self).await?;
@@ -118,6 +121,18 @@ impl Operator {
                     false => "gateways believe one where they need to",
                 },
                 "set LETTERBOX_TRUSTED_PROXIES to the networks of what ends TLS",
+            ),
+            Finding::new(
+                "way out",
+                true,
+                Verdict::Warning,
+                match &*told.egress_proxy {
+                    "" => "actions leave without a proxy".to_owned(),
+                    proxy => format!(
+                        "actions leave through {proxy}, which must refuse private networks itself"
+                    ),
+                },
+                "",
             ),
         ])
     }

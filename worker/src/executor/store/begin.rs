@@ -67,7 +67,8 @@ WITH may AS (
         policy_version = EXCLUDED.policy_version, request = coalesce(a.request, EXCLUDED.request),
         begun = EXCLUDED.begun,
         unanswered = a.unanswered + EXCLUDED.begun - a.begun,
-        finished_at = NULL, branch = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL
+        finished_at = NULL, branch = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL,
+        failed_with = NULL
     WHERE a.begun IN (EXCLUDED.begun - 1, EXCLUDED.begun) AND a.answered = EXCLUDED.answered
     RETURNING workspace_id, run_id, action_id, idempotency_key
 ), withdrawn AS (

@@ -46,7 +46,8 @@ LEFT JOIN connected_accounts a
     fn stored_of_runs(runs: &[RunRow<'_>]) -> Vec<Stored> = "
 SELECT a.workspace_id, a.run_id,
        sum(coalesce(pg_column_size(a.request), 0)
-           + coalesce(pg_column_size(a.answer_sealed), 0))::bigint AS stored
+           + coalesce(pg_column_size(a.answer_sealed), 0)
+           + coalesce(pg_column_size(a.failed_with), 0))::bigint AS stored
 FROM unnest($1::run_change[]) AS t
 JOIN run_actions a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 GROUP BY a.workspace_id, a.run_id";

@@ -172,6 +172,7 @@ pub(super) struct ActionRow<'s> {
     error: Option<String>,
     is_told: bool,
     answer_sealed: Option<&'s [u8]>,
+    failed_with: Option<&'s str>,
     response_status: Option<i32>,
     retry_in: Option<f64>,
     decision: Option<Decision>,
@@ -204,6 +205,7 @@ impl<'s> ActionRow<'s> {
             error: None,
             is_told: false,
             answer_sealed: None,
+            failed_with: None,
             response_status: None,
             retry_in: None,
             decision: None,
@@ -293,11 +295,12 @@ impl<'s> ActionRow<'s> {
         }
     }
 
-    fn with(self, answer: &Answer) -> Self {
+    fn with(self, answer: &'s Answer) -> Self {
         Self {
             attempt: Some(answer.attempt),
             settled: Some(answer.end.settled()),
             response_status: answer.status.map(i32::from),
+            failed_with: answer.failed_with.as_deref(),
             ..self
         }
     }

@@ -34,9 +34,8 @@ UPDATE run_actions a SET
     branch = i.branch,
     -- Not what was erased, or dropped, meanwhile.
     error = CASE WHEN a.request IS NOT NULL THEN i.error END,
-    answer_sealed = CASE WHEN a.request IS NOT NULL AND (
-        SELECT true FROM active_runs t
-        WHERE t.workspace_id = a.workspace_id AND t.run_id = a.run_id) THEN i.answer_sealed END,
+    (answer_sealed, failed_with) = (SELECT i.answer_sealed, i.failed_with FROM active_runs t
+        WHERE t.workspace_id = a.workspace_id AND t.run_id = a.run_id AND a.request IS NOT NULL),
     response_status = coalesce(i.response_status, a.response_status),
     retry_at = clock_timestamp() + i.retry_in * interval '1 second',
     attempts = a.attempts + 1, answered = i.attempt,
@@ -66,7 +65,7 @@ JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     state = EXCLUDED.state, branch = EXCLUDED.branch, error = EXCLUDED.error,
-    is_told = EXCLUDED.is_told, answer_sealed = EXCLUDED.answer_sealed,
+    is_told = EXCLUDED.is_told, answer_sealed = EXCLUDED.answer_sealed, failed_with = NULL,
     response_status = coalesce(EXCLUDED.response_status, a.response_status),
     retry_at = EXCLUDED.retry_at, decision = coalesce(EXCLUDED.decision, a.decision),
     decision_rule = CASE WHEN EXCLUDED.decision IS NULL THEN a.decision_rule

@@ -13,6 +13,7 @@ mod fail;
 mod http_request;
 mod outgoing;
 mod parser;
+mod reading;
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,6 +30,7 @@ pub use self::{
     ai_agent::{Agent, AgentPart, Arguments, PartOutcome},
     http_request::RESERVED_HEADERS,
     outgoing::{BodyType, Conclusion, MAX_TIMEOUT, Outgoing, Request, TIMEOUT},
+    reading::Reading,
 };
 pub(crate) use self::{http_request::METHODS, parser::parse};
 pub use crate::json::MAX_ANSWER;

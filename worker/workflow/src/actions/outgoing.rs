@@ -5,7 +5,7 @@ use std::{fmt, ops::Range, time::Duration};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::Branch;
+use super::{Branch, Reading};
 use crate::{
     diagnostics::Diagnostics,
     template::{References, RenderError, Renderer, Variables},
@@ -65,6 +65,11 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     /// How long its exchange takes at most.
     fn timeout(&self) -> Duration {
         TIMEOUT
+    }
+
+    /// What of its answer is read, and kept for later actions.
+    fn reading(&self) -> Reading {
+        Reading::default()
     }
 
     /// Whether this status is an answer that it concludes from, and not a failure.

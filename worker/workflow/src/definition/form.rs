@@ -211,18 +211,21 @@ mod tests {
     /// A definition whose runs could store more than a run may is warned of.
     #[test]
     fn runs_that_could_store_too_much_are_warned_of() {
-        let warnings = |requests: usize, insertions: usize| {
+        let warnings = |requests: usize, insertions: usize, max_answer: usize| {
             let body = "{{ form.a }}".repeat(insertions);
             let send = |n: usize| {
                 json!({"id": n.to_string(), "type": "http.request", "account": "a",
-                    "method": "POST", "path": "/", "body": {"text": body}})
+                    "method": "POST", "path": "/", "body": {"text": body},
+                    "max_answer": max_answer})
             };
             let mut value = good();
             value["actions"] = (0..requests).map(send).collect();
             let definition = Definition::check(&value.to_string()).unwrap();
             definition.warnings()
         };
-        assert_eq!(warnings(20, 5), [""; 0]);
-        assert!(warnings(60, 5)[0].contains("more than 16 MiB"));
+        assert_eq!(warnings(20, 5, 65_536), [""; 0]);
+        assert!(warnings(60, 5, 65_536)[0].contains("more than 16 MiB"));
+        assert_eq!(warnings(12, 0, 1 << 20), [""; 0]);
+        assert!(warnings(17, 0, 1 << 20)[0].contains("more than 16 MiB"));
     }
 }

@@ -3,7 +3,7 @@
 use letterbox_common::form::{FieldType, Form};
 
 use crate::{
-    actions::{Action, MAX_STORED, Step, all},
+    actions::{Action, MAX_ANSWER, MAX_STORED, Step, all},
     template::{compared_statuses, compares_unasked, dotted},
 };
 
@@ -63,10 +63,8 @@ pub(super) fn of_statuses(actions: &[Action]) -> Vec<String> {
     warnings
 }
 
-/// What one insertion into a request may bring: the most that a submission or an answer has.
-const MAX_INSERTED: usize = 64 << 10;
-/// What one action may store: its request, and its answer.
-const MAX_OF_ACTION: usize = (1 << 20) + (64 << 10);
+/// The most that a request may have.
+const MAX_REQUEST: usize = 1 << 20;
 
 /// Warns if runs could store more than a run may. An estimate: each insertion as large as it can
 /// be, each action at its bound if there are loops.
@@ -74,14 +72,19 @@ pub(super) fn of_size<'t>(
     actions: &[Action],
     texts: impl Iterator<Item = &'t String> + Clone,
 ) -> Option<String> {
-    let requests = requests(actions);
+    let requests = most(actions, |requests, _| requests);
+    let answers = most(actions, |requests, answer| requests * answer);
+    // What one insertion may bring: the most that a submission or an answer has.
+    let longest = all(actions).into_iter().map(|one| sent(one).1).max();
+    let longest = longest.unwrap_or_default().max(MAX_ANSWER);
     let has_loops = texts.clone().any(|text| text.contains("{%"));
-    let inserted = texts.map(|text| text.len() + text.matches("{{").count() * MAX_INSERTED);
-    let at_most = requests * MAX_OF_ACTION;
-    let stored = match has_loops {
-        true => at_most,
-        false => at_most.min(inserted.sum::<usize>() + requests * MAX_INSERTED),
-    };
+    let inserted = texts.map(|text| text.len() + text.matches("{{").count() * longest);
+    let at_most = requests * MAX_REQUEST;
+    let stored = answers
+        + match has_loops {
+            true => at_most,
+            false => at_most.min(inserted.sum()),
+        };
     let megabytes = MAX_STORED >> 20;
     (stored > MAX_STORED).then(|| {
         format!(
@@ -91,18 +94,26 @@ pub(super) fn of_size<'t>(
     })
 }
 
-/// The most requests that a run may send.
-fn requests(actions: &[Action]) -> usize {
-    let of = |action: &Action| match &action.step {
-        Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => 0,
-        Step::Send(_) => 1,
-        Step::Delegate(agent) => agent.max_requests(),
-    };
+/// The most requests that an action may send, and the most bytes that each may be answered.
+fn sent(action: &Action) -> (usize, usize) {
+    match &action.step {
+        Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => (0, 0),
+        Step::Send(outgoing) => (1, outgoing.reading().max),
+        Step::Delegate(agent) => (agent.max_requests(), MAX_ANSWER),
+    }
+}
+
+/// The most of something that a run may come to, by what each of its actions does.
+fn most(actions: &[Action], of: fn(usize, usize) -> usize) -> usize {
     let branches = |action: &Action| {
         let branches = action.branches.0.iter();
-        branches.map(|branch| requests(branch)).max().unwrap_or(0)
+        branches.map(|branch| most(branch, of)).max().unwrap_or(0)
     };
-    actions.iter().map(|one| of(one) + branches(one)).sum()
+    let own = |action: &Action| {
+        let (requests, answer) = sent(action);
+        of(requests, answer)
+    };
+    actions.iter().map(|one| own(one) + branches(one)).sum()
 }
 
 #[cfg(test)]

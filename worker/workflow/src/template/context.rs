@@ -15,7 +15,7 @@ use super::{
     references::{AnswerName, FAILURE},
     table::{LABELS, Labels},
 };
-use crate::json::{self, MAX_ANSWER};
+use crate::json;
 
 /// The members of `run`.
 const RUN_MEMBERS: [&str; 2] = ["id", "received_at"];
@@ -179,8 +179,8 @@ impl NamedAnswer {
         if json::parse(&self.body).is_some() {
             return None;
         }
-        Some(if self.body.len() >= MAX_ANSWER {
-            format!("is longer than {MAX_ANSWER} bytes, and was cut")
+        Some(if let Some(reason) = json::reason(&self.body) {
+            reason
         } else if json::values(&self.body) > json::MAX_VALUES {
             format!("has more than {} values", json::MAX_VALUES)
         } else {

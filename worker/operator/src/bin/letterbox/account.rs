@@ -62,8 +62,20 @@ pub(crate) struct AccountConnection {
 
 /// Where the secret of an account is read from.
 #[derive(Args)]
-#[group(required = true, multiple = false)]
 pub(crate) struct SecretFlags {
+    #[command(flatten)]
+    credential: CredentialFlags,
+    /// A file with the certificate that the account's server is shown, in PEM
+    #[arg(long, value_name = "FILE", requires = "client_key_file")]
+    client_certificate_file: Option<PathBuf>,
+    /// A file with the key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "client_certificate_file")]
+    client_key_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct CredentialFlags {
     /// A file with a token, sent as 'Authorization: Bearer ...'; - reads standard input
     #[arg(long, value_name = "FILE")]
     bearer_file: Option<PathBuf>,
@@ -122,6 +134,18 @@ async fn connect(settings: &CliSettings, new: &AccountConnection) -> Result<Outp
 }
 
 impl SecretFlags {
+    fn read(&self) -> Result<AccountSecret, Failure> {
+        let secret = self.credential.read()?;
+        let files = (&self.client_certificate_file, &self.client_key_file);
+        let (Some(certificate), Some(key)) = files else {
+            return Ok(secret);
+        };
+        let pem = [file::read(certificate)?, b"\n".to_vec(), file::read(key)?].concat();
+        Ok(AccountSecret::Certified(Box::new(secret), Secret::new(pem)))
+    }
+}
+
+impl CredentialFlags {
     fn read(&self) -> Result<AccountSecret, Failure> {
         let read = |file: &PathBuf| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
         Ok(

@@ -120,9 +120,10 @@ fn action(action: &RunAction) -> Vec<String> {
     lines.extend(words::permission(action, &answer).map(|why| format!("  {why}")));
     let error = action.error.as_deref();
     lines.extend(error.map(|error| format!("  {}", word(error))));
-    let failed = matches!(action.state, ActionState::Failed | ActionState::Retrying);
-    let answer = action.answer.as_deref().filter(|_| failed);
-    lines.extend(answer.map(|answer| format!("  answer: {}", word(answer))));
+    if let Some(answer) = &action.failed_with {
+        let media_type = answer.media_type.as_deref().map(word).unwrap_or_default();
+        lines.push(format!("  answer: {media_type} {}", word(&answer.body)));
+    }
     if let (ActionState::Retrying, Some(at)) = (action.state, action.retry_at) {
         lines.push(format!("  again at {}", to_second(at)));
     }

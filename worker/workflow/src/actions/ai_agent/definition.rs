@@ -44,8 +44,8 @@ pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Step> {
     let goal = fields.text("goal", MAX_GOAL);
     let input = Template::parse(fields, "input");
     let tools = tools(fields);
-    let max_steps = number(fields, "max_steps", MAX_STEPS);
-    let max_tokens = number(fields, "max_tokens", MAX_TOKENS);
+    let max_steps = fields.number("max_steps", MAX_STEPS);
+    let max_tokens = fields.number("max_tokens", MAX_TOKENS);
     Some(Step::Delegate(Arc::new(Agent {
         model,
         goal,
@@ -54,16 +54,6 @@ pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Step> {
         max_steps: usize::try_from(max_steps?).ok()?,
         max_tokens: max_tokens?,
     })))
-}
-
-fn number(fields: &mut Fields<'_, '_>, name: &str, max: u64) -> Option<u64> {
-    let given = fields.get(name).and_then(Value::as_u64);
-    let number = given.filter(|number| (1..=max).contains(number));
-    if number.is_none() {
-        let problem = format_args!("must be a whole number of 1 to {max}");
-        fields.add(name, problem);
-    }
-    number
 }
 
 fn tools(agent: &mut Fields<'_, '_>) -> Vec<Tool> {

@@ -260,7 +260,7 @@ fn a_definition_names_its_mistakes() {
         ),
         (
             &|agent| agent["goal"] = "{{ form.email }}".into(),
-            "actions[0].goal: must be fixed text: values belong in the input of a model",
+            "actions[0].goal: must be fixed text: values belong in a body or an input",
         ),
         (
             &|agent| agent["tools"][1]["name"] = "find".into(),
@@ -279,7 +279,7 @@ fn a_definition_names_its_mistakes() {
         (
             &|agent| agent["tools"][0]["host"] = "evil".into(),
             "actions[0].tools[0]: unknown member \"host\", expected name, description, parameters, \
-             account, method, path, query, headers, body, form, expect, timeout",
+             account, method, path, query, headers, body, form, expect, timeout, max_answer, keep",
         ),
     ] {
         assert_eq!(mistake(change), expected);

@@ -1,7 +1,7 @@
 //! `http.request`: calls a connected account. The account fixes scheme, host, port and the
 //! beginning of the path; the definition fixes method, path, names of query parameters and headers,
-//! the structure of the body, and which statuses are answers. Values are inserted and change none
-//! of these.
+//! the structure of the body, which statuses are answers, and what of an answer is kept. Values are
+//! inserted and change none of these.
 
 mod body;
 
@@ -13,7 +13,7 @@ use url::{Url, form_urlencoded};
 
 use self::body::Body;
 use super::{
-    ActionKind, MAX_ACCOUNT, Step, delay,
+    ActionKind, MAX_ACCOUNT, Reading, Step, delay,
     outgoing::{BodyType, MAX_TIMEOUT, Outgoing, Request, SUCCESS, TIMEOUT, join_path},
 };
 use crate::{
@@ -74,6 +74,7 @@ struct HttpRequest {
     /// Statuses that are answers beside those of success.
     expect: Vec<u16>,
     timeout: Duration,
+    reading: Reading,
 }
 
 /// What a request carries.
@@ -106,6 +107,7 @@ pub(super) fn parse(fields: &mut Fields<'_, '_>) -> Option<Arc<dyn Outgoing>> {
         body,
         expect,
         timeout: timeout.unwrap_or(TIMEOUT),
+        reading: Reading::parse(fields),
     }))
 }
 
@@ -261,6 +263,10 @@ impl Outgoing for HttpRequest {
 
     fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    fn reading(&self) -> Reading {
+        self.reading.clone()
     }
 
     fn is_answer(&self, status: u16) -> bool {
