@@ -52,7 +52,8 @@ BEGIN ATOMIC
         WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed',
         'client_secret_sealed', 'grant_sealed', 'token_sha256', 'browser_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
-                AND name IN ('failure', 'failing'))
+                AND name IN ('failure', 'failing') OR subject = 'subscriptions'
+                AND name IN ('failure', 'received'))
         THEN '"(hidden)"' ELSE value END;
 END;
 COMMENT ON FUNCTION shown_in_audit IS

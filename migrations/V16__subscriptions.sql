@@ -118,7 +118,8 @@ COMMENT ON VIEW subscription_lags IS
 GRANT SELECT, UPDATE (position, signal_id, published, leased_by, leased_until, due_at,
     failing_since, failure, received) ON subscriptions TO letterbox_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (position, signal_id, paused_at, in_flight, secret_sealed,
-    leased_by, leased_until, due_at) ON subscriptions TO letterbox_operator;
+    leased_by, leased_until, due_at, failing_since, failure, received)
+    ON subscriptions TO letterbox_operator;
 GRANT SELECT ON subscription_lags TO letterbox_worker, letterbox_operator;
 
 CREATE TRIGGER audit AFTER INSERT OR UPDATE OR DELETE ON subscriptions

@@ -198,6 +198,9 @@ async fn a_letter_is_tried_again() {
     let taken = scene.mail.taken();
     assert_eq!(taken.len(), 1);
     assert!(taken[0].text.contains("1 run has failed"), "{taken:?}");
+    let run = world.runs_of(&scene.form).await[0].run_id;
+    let read = taken[0].read();
+    assert!(read.contains(&format!("/runs/{run}")), "{read}");
     let id: String = world.value("SELECT letter_id::text FROM letters").await;
     assert_tells(
         &taken[0].text,

@@ -9,7 +9,7 @@ SEEN = set()  # Yours is where your data are, and outlasts the program.
 
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers["content-length"] or 0))
         signal, at = self.headers["webhook-id"], self.headers["webhook-timestamp"]
         digest = hmac.digest(KEY, f"{signal}.{at}.".encode() + body, "sha256")
         signed = "v1," + base64.b64encode(digest).decode()

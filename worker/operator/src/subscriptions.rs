@@ -52,7 +52,8 @@ UPDATE subscriptions SET in_flight = $3 WHERE workspace_id = $1 AND target = $2"
 
     /// Pauses a subscription, or lets it go on.
     fn pause_subscription(workspace: WorkspaceId, target: &str, pauses: bool) -> u64 = "
-UPDATE subscriptions SET paused_at = CASE WHEN $3 THEN now() END, due_at = now()
+UPDATE subscriptions SET paused_at = CASE WHEN $3 THEN now() END, due_at = now(), failure = NULL,
+    failing_since = NULL, received = NULL
 WHERE workspace_id = $1 AND target = $2 AND (paused_at IS NOT NULL) <> $3";
 
     /// Sets the cursor. A worker that has just read from elsewhere does not move it.
@@ -60,7 +61,7 @@ WHERE workspace_id = $1 AND target = $2 AND (paused_at IS NOT NULL) <> $3";
         workspace: WorkspaceId, target: &str, position: i64, signal: DeliveryId,
     ) = "
 UPDATE subscriptions SET position = $3, signal_id = $4, leased_by = NULL, leased_until = NULL,
-    due_at = now()
+    due_at = now(), failure = NULL, failing_since = NULL, received = NULL
 WHERE workspace_id = $1 AND target = $2";
 
     /// Takes subscriptions from the workers for a few seconds: their rows stay as they are.

@@ -1,11 +1,15 @@
-//! The addresses that requests may reach.
+//! The addresses that requests may reach, checked after names are resolved.
 
-use std::net::IpAddr;
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use letterbox_common::{
     process::networks::Networks,
     public_address::{is_private_host, is_public},
 };
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 /// The host's address is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +51,24 @@ impl AllowedAddresses {
             (true, false) if self.public => Ok(()),
             (true, false) => Err(ForbiddenAddress::InClear),
         }
+    }
+}
+
+/// Resolves names, and refuses a name if any of its addresses is not allowed.
+pub(super) struct Resolver(pub(super) Arc<AllowedAddresses>);
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let allowed = self.0.clone();
+        Box::pin(async move {
+            let found: Vec<SocketAddr> =
+                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            // One forbidden address makes the whole answer suspect.
+            for address in &found {
+                allowed.check(address.ip())?;
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
     }
 }
 

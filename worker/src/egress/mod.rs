@@ -12,7 +12,7 @@ mod mail;
 mod smtp;
 mod way_out;
 
-use std::{collections::HashMap, error::Error, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 use letterbox_common::{credential, fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
@@ -20,7 +20,6 @@ use letterbox_workflow::actions::{BodyType, MAX_ANSWER, Request};
 use moka::sync::Cache;
 use reqwest::{
     Identity, Method,
-    dns::{Addrs, Name, Resolve, Resolving},
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use url::{Host, Url};
@@ -292,23 +291,5 @@ fn explain(error: &reqwest::Error) -> EgressError {
         EgressError::NotSent(chain.join(": "))
     } else {
         EgressError::Failed(chain.join(": "))
-    }
-}
-
-/// Resolves names, and refuses a name if any of its addresses is not allowed.
-struct Resolver(Arc<AllowedAddresses>);
-
-impl Resolve for Resolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let allowed = self.0.clone();
-        Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            // One forbidden address makes the whole answer suspect.
-            for address in &found {
-                allowed.check(address.ip())?;
-            }
-            Ok(Box::new(found.into_iter()) as Addrs)
-        })
     }
 }

@@ -9,7 +9,7 @@ use reqwest::{Certificate, Proxy, redirect};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use url::Url;
 
-use super::{Resolver, addresses::AllowedAddresses};
+use super::addresses::{AllowedAddresses, Resolver};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 

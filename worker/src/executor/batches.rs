@@ -30,6 +30,9 @@ const ALONE: BatchLimits = BatchLimits {
     ..LIMITS
 };
 
+/// Bytes that an item of a batch carries at most. What carries more is done by itself, too.
+const MAX_CARRIED: usize = 128 << 10;
+
 /// Runs that a log line names.
 const MAX_NAMED: usize = 4;
 
@@ -50,10 +53,10 @@ impl Batches {
     }
 }
 
-/// The batchers of one kind: for all, and for what has failed before.
+/// The batchers of one kind: for all, and for what is done by itself.
 pub(super) struct Together<T: InBatches> {
     all: Batcher<SharedBatch<T>>,
-    failed: Batcher<SharedBatch<T>>,
+    alone: Batcher<SharedBatch<T>>,
 }
 
 impl<T: InBatches> Together<T> {
@@ -73,7 +76,7 @@ impl<T: InBatches> Together<T> {
         };
         Self {
             all: start(LIMITS),
-            failed: start(ALONE),
+            alone: start(ALONE),
         }
     }
 
@@ -86,7 +89,8 @@ impl<T: InBatches> Together<T> {
         item: &Arc<T>,
         has_failed: bool,
     ) -> Result<T::Answer, DatabaseError> {
-        let batcher = if has_failed { &self.failed } else { &self.all };
+        let is_alone = has_failed || item.carries() > MAX_CARRIED;
+        let batcher = if is_alone { &self.alone } else { &self.all };
         let answer = batcher.ask(item.clone()).await;
         // More is never queued than there are places; a task that panicked ends the process.
         answer.unwrap_or_else(|_| Err(DatabaseError::rolled_back("a batch")))
@@ -98,6 +102,11 @@ pub(super) trait InBatches: Sized + Send + Sync + 'static {
     type Answer: Send + 'static;
 
     fn turn(&self) -> Turn;
+
+    /// How many bytes of an answer it carries.
+    fn carries(&self) -> usize {
+        0
+    }
 
     /// Does it for all items, or for none. Returns one answer for each.
     fn store(
@@ -128,6 +137,10 @@ impl InBatches for Transition {
 
     fn turn(&self) -> Turn {
         self.turn
+    }
+
+    fn carries(&self) -> usize {
+        self.sealed.as_ref().map_or(0, Vec::len)
     }
 
     async fn store(

@@ -126,7 +126,9 @@ impl Sending<'_> {
     ) -> Outcome {
         let is_told = self.is_told(unanswered);
         if let Some(answer) = &mut answer {
-            let is_kept = is_told && answer.status.is_some();
+            // What follows a failure may use it, too.
+            let is_used = self.run.release.uses_answer_of(&self.next.action.id);
+            let is_kept = (is_told || is_used) && answer.status.is_some();
             answer.body = answer.body.take().filter(|_| is_kept);
         }
         let failure = Failure {

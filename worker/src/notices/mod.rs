@@ -54,7 +54,8 @@ impl Notices {
         let take = async |free: usize| {
             // Those that are written are sent, whatever keeps further ones from being written.
             let _ = store::write_letters(&self.worker.database, self.gather.as_secs_f64()).await;
-            store::take_letters(&self.worker.database, free as i32).await
+            let runs = format!("{}/runs/", self.desk.as_str().trim_end_matches('/'));
+            store::take_letters(&self.worker.database, free as i32, &runs).await
         };
         let letters = work(&LETTERS, &stop, take, |letter, place| {
             self.try_once(letter, place)
@@ -150,7 +151,9 @@ impl Notices {
     fn text(&self, letter: &Letter) -> String {
         let told: String = sentences(letter).map(|told| format!("{told}.\n")).collect();
         let name = &letter.workspace_name;
-        format!("{name}:\n\n{told}{}\n{}\n", letter.why, self.desk)
+        let Letter { failed, why, .. } = letter;
+        let more = [failed.as_str(), why].join("\n");
+        format!("{name}:\n\n{told}{}\n\n{}\n", more.trim(), self.desk)
     }
 
     /// Sends the next requested sign-in link; `false` if there is none.

@@ -8,11 +8,18 @@ statements! {
     /// Makes letters of what happened longer ago than this, in seconds.
     pub(super) fn write_letters(seconds: f64) = "SELECT write_letters($1) AS written";
 
-    /// The letters that are due, each for one attempt, and why subscriptions stall now.
-    pub(super) fn take_letters(most: i32) -> Vec<Letter> = "
+    /// The letters that are due, each for one attempt, with the newest failed runs, which are below
+    /// this address, and why subscriptions stall now.
+    pub(super) fn take_letters(most: i32, runs: &str) -> Vec<Letter> = "
 SELECT workspace_id AS workspace, letter_id AS id, workspace_name, email, account_id, account_user,
     base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links,
-    stalls, coalesce((SELECT string_agg(s.target || ': ' || s.failure, E'\n' ORDER BY s.target)
+    stalls, coalesce((SELECT string_agg($2 || f.run_id, E'\n' ORDER BY f.run_id) FROM (
+        SELECT n.run_id FROM (
+            SELECT r.run_id, r.state FROM runs r WHERE r.workspace_id = l.workspace_id
+            ORDER BY r.run_id DESC LIMIT 1000) n
+        WHERE n.state = 'failed' ORDER BY n.run_id DESC LIMIT least(l.failures, 3)) f
+    ), '') AS failed,
+    coalesce((SELECT string_agg(s.target || ': ' || s.failure, E'\n' ORDER BY s.target)
         FROM subscriptions s WHERE s.workspace_id = l.workspace_id AND l.stalls > 0), '') AS why
 FROM take_letters($1) l";
 
@@ -38,6 +45,8 @@ pub(super) struct Letter {
     pub(super) refused_accounts: i32,
     pub(super) ended_links: i32,
     pub(super) stalls: i32,
+    /// Where the newest failed runs are seen.
+    pub(super) failed: String,
     /// The subscriptions that fail now, each with its reason.
     pub(super) why: String,
 }

@@ -55,7 +55,7 @@ impl Session for Subscriptions {
             let most = if is_lost { 0 } else { free as i64 };
             let seconds = LEASE.as_secs_f64();
             let database = &self.0.database;
-            store::take_subscriptions(database, self.0.id, most, seconds, false, None).await
+            store::take_subscriptions(database, most, seconds, false, None).await
         };
         let publish = async |leased, _place: Place| {
             match self.serve(connection, leased, stop).await {

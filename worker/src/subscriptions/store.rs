@@ -10,26 +10,27 @@ use letterbox_database::{FromRow, Row, RowError, statements};
 use uuid::Uuid;
 
 statements! {
-    /// Leases subscriptions that have something to publish, and that no worker has, for $3 seconds:
+    /// Leases subscriptions that have something to publish, and that nobody has, for $2 seconds:
     /// those to URLs or to queues, also by whether they fail. What was set further ahead than it
     /// can be is from before the clock was set back.
     pub(super) fn take_subscriptions(
-        worker: Uuid, most: i64, seconds: f64, to_urls: bool, is_failing: Option<bool>,
+        most: i64, seconds: f64, to_urls: bool, is_failing: Option<bool>,
     ) -> Vec<Leased> = "
 WITH due AS (
     SELECT s.workspace_id, s.subscription_id FROM subscriptions s
     WHERE s.paused_at IS NULL
-      AND (s.url IS NOT NULL) = $4
-      AND ($5::boolean IS NULL OR (s.failing_since IS NOT NULL) = $5)
+      AND (s.url IS NOT NULL) = $3
+      AND ($4::boolean IS NULL OR (s.failing_since IS NOT NULL) = $4)
       AND lease_is_over(s.due_at, 30)
-      AND (s.leased_until IS NULL OR lease_is_over(s.leased_until, $3))
+      AND (s.leased_until IS NULL OR lease_is_over(s.leased_until, $2))
       AND EXISTS (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
           AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
           AND g.position < (SELECT settled_position()))
-    ORDER BY s.due_at, s.target LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY s.due_at, s.target LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE subscriptions s
-SET leased_by = $1, leased_until = clock_timestamp() + $3::float8 * interval '1 second'
+SET leased_by = gen_random_uuid(),
+    leased_until = clock_timestamp() + $2::float8 * interval '1 second'
 FROM due WHERE s.workspace_id = due.workspace_id AND s.subscription_id = due.subscription_id
 RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.target,
     coalesce(s.secret_sealed, '') AS secret_sealed,
@@ -93,7 +94,7 @@ pub(super) struct Leased {
     pub(super) in_flight: i32,
     #[row(flatten)]
     pub(super) cursor: SubscriptionCursor,
-    /// The worker.
+    /// The lease: another one, also of this worker, has another.
     pub(super) by: Uuid,
 }
 

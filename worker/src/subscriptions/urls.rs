@@ -41,7 +41,7 @@ pub(crate) async fn post_signals(worker: Worker, stop: CancellationToken) {
             let database = &worker.database;
             let seconds = LEASE.as_secs_f64();
             let free = free as i64;
-            store::take_subscriptions(database, worker.id, free, seconds, true, is_failing).await
+            store::take_subscriptions(database, free, seconds, true, is_failing).await
         };
         let serve = async |leased: Leased, _room: Room| {
             let served = match Url::of(&worker, &leased) {
@@ -112,6 +112,8 @@ impl<'a> Url<'a> {
             .sign(&self.key, &body, now, &cursor.signal.to_string());
         let mut request = Request::post(&self.leased.target)
             .header("content-type", "application/json")
+            // Also of an empty body, which would have none.
+            .header("content-length", body.len().to_string())
             .header("letterbox-kind", signal.kind.as_str())
             .header("letterbox-webhook-id", signal.webhook.to_string())
             .header(
@@ -149,7 +151,8 @@ fn judge(answer: Result<HttpResponse, EgressError>) -> Result<(), NotTaken> {
     let status = answer.status;
     let why = match (status, &answer.location) {
         (200..300, _) => return Ok(()),
-        (300..400, Some(to)) => format!("it answered {status}, a redirect to {to}"),
+        // Where to, no letter says: a stranger may have written it.
+        (300..400, Some(_)) => format!("it answered {status}, a redirect"),
         _ => format!("it answered {status}"),
     };
     // PostgreSQL's text can't hold U+0000.
