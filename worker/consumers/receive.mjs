@@ -7,7 +7,9 @@ const key = Buffer.from(process.env.WEBHOOK_SECRET.replace(/^whsec_/, ""), "base
 const seen = new Set(); // Yours is where your data are, and outlasts the program.
 
 createServer(async (request, response) => {
-  const body = Buffer.concat(await request.toArray());
+  const chunks = await request.toArray().catch(() => null);
+  if (!chunks) return; // The other side has hung up.
+  const body = Buffer.concat(chunks);
   const { "webhook-id": id, "webhook-timestamp": at, "letterbox-kind": kind } = request.headers;
   const digest = createHmac("sha256", key).update(`${id}.${at}.`).update(body).digest("base64");
   const signed = Buffer.from(`v1,${digest}`);

@@ -11,7 +11,9 @@ my $key = decode_base64($ENV{WEBHOOK_SECRET} =~ s/^whsec_//r);
 my %seen;    # Yours is where your data are, and outlasts the program.
 my $server = IO::Socket::INET->new(LocalAddr => "127.0.0.1:$ENV{PORT}", Listen => 9) or die $!;
 $| = 1;
-while (my $peer = $server->accept) {
+$SIG{PIPE} = 'IGNORE';    # The other side may hang up.
+while (1) {
+    my $peer = $server->accept or next;
     my (%head, $body);
     while (defined(my $line = <$peer>)) {
         last if $line eq "\r\n";

@@ -151,12 +151,14 @@ fn judge(answer: Result<HttpResponse, EgressError>) -> Result<(), NotTaken> {
     let status = answer.status;
     let why = match (status, &answer.location) {
         (200..300, _) => return Ok(()),
-        // Where to, no letter says: a stranger may have written it.
         (300..400, Some(_)) => format!("it answered {status}, a redirect"),
         _ => format!("it answered {status}"),
     };
+    let body = String::from_utf8_lossy(&answer.body);
+    // No letter says where it redirects to: a stranger may have written that.
+    let to = answer.location.map(|to| format!("to {to} "));
     // PostgreSQL's text can't hold U+0000.
-    let received = String::from_utf8_lossy(&answer.body).replace('\0', "\u{fffd}");
+    let received = (to.unwrap_or_default() + &body).replace('\0', "\u{fffd}");
     let received: String = received.chars().take(MAX_RECEIVED).collect();
     Err(NotTaken {
         received: (!received.is_empty()).then_some(received),
