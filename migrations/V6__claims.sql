@@ -217,8 +217,8 @@ COMMENT ON FUNCTION live_keys IS
 -- A claim through a link with a limit locks the link's row, and so sees all earlier claims.
 
 CREATE FUNCTION admit_answers(workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
-    hashes bytea[], ids uuid[])
-RETURNS uuid[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    hashes bytea[])
+RETURNS bigint[] LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     -- A link that others count on, or keep locked, is skipped: its keys stay unclaimed, and are
     -- tried again by those who wait for them alone.
@@ -229,11 +229,11 @@ DECLARE
         ORDER BY b.workspace_id, b.form_link_id FOR NO KEY UPDATE SKIP LOCKED);
 BEGIN
     IF counted = '{}' THEN
-        RETURN counted;
+        RETURN '{}';
     END IF;
     RETURN ARRAY(
-        SELECT k.id FROM (
-            SELECT ids[k.place] AS id, b.max_answers - b.answers AS free,
+        SELECT k.place FROM (
+            SELECT k.place, b.max_answers - b.answers AS free,
                 row_number() OVER (PARTITION BY k.door ORDER BY k.key_high, k.key_low) AS number
             FROM live_keys('submissions', workspaces, highs, lows, doors, NULL, hashes) k
             JOIN form_links b ON b.token_sha256 = k.door
@@ -247,7 +247,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION admit_answers IS
-    'The ids of new submissions for which their links with a limit have places; locks these links';
+    'Which of the submissions are new and have a place at their link with a limit; locks these '
+    'links';
 
 CREATE FUNCTION claim(kind text, workspaces uuid[], highs uuid[], lows uuid[], doors bytea[],
     versions bigint[], hashes bytea[], payloads bigint[], batches bigint[], ids uuid[],
@@ -256,10 +257,10 @@ RETURNS TABLE (id uuid, is_new boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     halves claim_halves := join_claiming(kind);
-    admitted uuid[];
+    admitted bigint[];
 BEGIN
     IF kind = 'submissions' THEN
-        admitted := admit_answers(workspaces, highs, lows, doors, hashes, ids);
+        admitted := admit_answers(workspaces, highs, lows, doors, hashes);
     END IF;
     RETURN QUERY
     WITH closed AS (
@@ -270,7 +271,7 @@ BEGIN
             k.key_high IN (SELECT remembered(workspaces, highs)) AS is_remembered
         FROM live_keys(kind, workspaces, highs, lows, doors, versions, hashes) k
         WHERE k.is_open AND is_key_of(k.memory, k.sha256, k.key_high, k.key_low)
-            AND (NOT k.is_counted OR ids[k.place] = ANY (admitted))
+            AND (NOT k.is_counted OR k.place = ANY (admitted))
             AND (SELECT true FROM claims c
                 WHERE c.half = halves.other AND c.workspace_id = k.workspace_id
                     AND c.key_high = k.key_high AND c.key_low = k.key_low) IS NULL
@@ -311,9 +312,11 @@ BEGIN
         UPDATE form_links f SET answers = f.answers + t.times
         FROM (
             SELECT u.door, count(*) AS times
-            FROM unnest(doors, ids) AS u (door, id)
-            JOIN form_submissions s ON s.claim_id = u.id
-            WHERE u.id = ANY (admitted)
+            FROM unnest(workspaces, highs, lows, doors, ids) WITH ORDINALITY
+                 AS u (workspace_id, key_high, key_low, door, id, place)
+            JOIN form_submissions s ON s.workspace_id = u.workspace_id
+                AND s.key_high = u.key_high AND s.key_low = u.key_low AND s.claim_id = u.id
+            WHERE u.place = ANY (admitted)
             GROUP BY u.door
         ) t
         WHERE f.token_sha256 = t.door;

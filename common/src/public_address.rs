@@ -66,6 +66,8 @@ pub fn is_public(address: IpAddr) -> bool {
 /// for the local machine or network.
 #[must_use]
 pub fn is_private_host(host: &str) -> bool {
+    // The dot at the end of an absolute name says nothing.
+    let host = host.strip_suffix('.').unwrap_or(host);
     let address = host.trim_start_matches('[').trim_end_matches(']').parse();
     match address {
         Ok(address) => !is_public(address),
@@ -89,6 +91,7 @@ mod tests {
     fn a_host_is_private_by_its_address_or_its_name() {
         for private in [
             "127.0.0.1",
+            "metadata.google.internal.",
             "[::1]",
             "10.0.0.1",
             "localhost",

@@ -223,6 +223,25 @@ async fn a_receiver_that_does_not_answer_holds_up_only_itself() {
     silent.await_received(8).await;
 }
 
+/// The places of a worker are not one workspace's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_has_eight_places() {
+    let (it, _worker) = Subscriber::with_worker().await;
+    let (silent, gate) = Peer::gated(200).await;
+    it.send_all(0..1).await;
+    it.world.await_signals(1).await;
+    for number in 0..12 {
+        let to = format!("--url {}/{number} --from 1h", silent.url);
+        it.order("subscribe", &to);
+    }
+    silent.await_received(8).await;
+    let leased = "SELECT count(*) FROM subscriptions WHERE leased_until > clock_timestamp()";
+    assert_eq!(it.world.count(leased).await, 8);
+    // The next ones come when one of these is done.
+    gate.add_permits(100);
+    silent.await_received(12).await;
+}
+
 /// What was on its way when a worker died comes again, under the same id, before what is behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_dies_leaves_nothing_out() {

@@ -140,15 +140,18 @@ impl AccountSecret {
     }
 }
 
-/// Whether PEM has a certificate and its key.
+/// Whether PEM has a certificate and its key, and nothing else: a worker would take another key of
+/// several, and refuses other parts.
 fn is_identity(pem: &[u8]) -> bool {
     let chain = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let provider = rustls::crypto::ring::default_provider();
-    let pair = match (chain, PrivateKeyDer::from_pem_slice(pem)) {
-        (Ok(chain), Ok(key)) => CertifiedKey::from_der(chain, key, &provider).ok(),
-        _ => None,
+    let (Ok(chain), Ok(key)) = (chain, PrivateKeyDer::from_pem_slice(pem)) else {
+        return false;
     };
-    pair.is_some_and(|pair| !pair.cert.is_empty()) && pem.len() <= MAX_CERTIFICATE
+    let parts = String::from_utf8_lossy(pem).matches("-----BEGIN ").count();
+    let is_all = !chain.is_empty() && parts == chain.len() + 1;
+    let provider = rustls::crypto::ring::default_provider();
+    let pair = CertifiedKey::from_der(chain, key, &provider);
+    is_all && pair.is_ok() && pem.len() <= MAX_CERTIFICATE
 }
 
 impl AccountSettings {

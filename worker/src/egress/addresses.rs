@@ -45,7 +45,9 @@ impl AllowedAddresses {
     /// Checks a name that somebody else resolves: where no network is allowed it must be a public
     /// one.
     pub(super) fn check_name(&self, name: &str) -> Result<(), ForbiddenAddress> {
-        match (self.networks.is_empty(), is_private_host(name)) {
+        // A name of one label is one of this network.
+        let is_private = is_private_host(name) || !name.trim_end_matches('.').contains('.');
+        match (self.networks.is_empty(), is_private) {
             (false, _) => Ok(()),
             (true, true) => Err(ForbiddenAddress::Private),
             (true, false) if self.public => Ok(()),

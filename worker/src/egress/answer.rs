@@ -14,6 +14,8 @@ pub(super) const LATE: &str = "no answer in time";
 /// How many bytes are kept of an answer that is a failure, and characters of its type.
 const MAX_BEGINNING: usize = 2 * 1024;
 const MAX_TYPE: usize = 200;
+/// The fewest bytes that are recognized as a secret, or as the beginning of one.
+pub(super) const MIN_SECRET: usize = 8;
 
 /// The answer to a request.
 #[derive(Debug, Clone)]
@@ -23,8 +25,8 @@ pub(crate) struct HttpResponse {
     pub(crate) retry_after: Option<Duration>,
     /// The server to which it redirects.
     pub(crate) location: Option<String>,
-    /// JSON text of its type and the beginning of its body, for whoever looks why it is a failure.
-    pub(crate) beginning: String,
+    /// The media type that it names, or the beginning of it.
+    pub(crate) media_type: Option<String>,
     /// The body, or as many bytes of it as were asked for.
     pub(crate) body: Vec<u8>,
     /// False when the connection broke before the end of the body.
@@ -47,11 +49,7 @@ pub(crate) enum EgressError {
 
 /// Reads at most so many bytes of an answer. A truncated body is not an error: the status has
 /// arrived.
-pub(super) async fn receive(
-    mut response: reqwest::Response,
-    most: usize,
-    secrets: &[&str],
-) -> HttpResponse {
+pub(super) async fn receive(mut response: reqwest::Response, most: usize) -> HttpResponse {
     let status = response.status().as_u16();
     let retry_after = retry_after(response.headers(), SystemTime::now());
     let location = response.headers().get(LOCATION).map(origin);
@@ -86,19 +84,10 @@ pub(super) async fn receive(
         status,
         retry_after,
         location,
-        beginning: beginning(media_type.as_deref(), &body, secrets),
+        media_type,
         body,
         is_complete,
     }
-}
-
-/// What is told of an answer that is a failure, without the secrets that it may quote.
-fn beginning(media_type: Option<&str>, body: &[u8], secrets: &[&str]) -> String {
-    // A secret that the end cuts in two is hidden, too.
-    let text = &body[..body.len().min(2 * MAX_BEGINNING)];
-    let mut text = hide(String::from_utf8_lossy(text).into_owned(), secrets);
-    text.truncate(text.floor_char_boundary(MAX_BEGINNING));
-    serde_json::json!({ "type": media_type, "body": text }).to_string()
 }
 
 /// A text without the secrets that it quotes.
@@ -121,10 +110,27 @@ impl HttpResponse {
             status,
             retry_after: None,
             location: None,
-            beginning: beginning(None, words.as_bytes(), &[]),
+            media_type: None,
             body: words.into_bytes(),
             is_complete: true,
         }
+    }
+
+    /// JSON text of its type and the beginning of its body, for whoever looks why it is a failure,
+    /// without the secrets that it may quote.
+    pub(crate) fn beginning(&self, secrets: &[String]) -> String {
+        let mut text = hide(String::from_utf8_lossy(&self.body).into_owned(), secrets);
+        // One that the end cuts in two is hidden, too.
+        let begun = |secret: &String| {
+            let lengths = (MIN_SECRET..secret.len()).rev();
+            let mut lengths = lengths.filter(|length| secret.is_char_boundary(*length));
+            lengths.find(|length| text.ends_with(&secret[..*length]))
+        };
+        if let Some(length) = secrets.iter().filter_map(begun).max() {
+            text.truncate(text.len() - length);
+        }
+        text.truncate(text.floor_char_boundary(MAX_BEGINNING));
+        serde_json::json!({ "type": self.media_type, "body": text }).to_string()
     }
 }
 

@@ -75,9 +75,11 @@ impl MailEgress {
         key: Uuid,
         timeout: Duration,
     ) -> Result<HttpResponse, EgressError> {
+        // Half of the time is for the server to look at the whole e-mail.
         let end = Instant::now() + timeout;
+        let begin_until = Instant::now() + timeout / 2;
         let email = Email::of(request, key)?;
-        let beginning = timeout_at(end, self.begin(request, credential, &email)).await;
+        let beginning = timeout_at(begin_until, self.begin(request, credential, &email)).await;
         let late = |late: fn(String) -> EgressError| MailTrouble::Other(late(LATE.to_owned()));
         let begun = beginning.unwrap_or_else(|_| Err(late(EgressError::NotSent)));
         let sent = match begun {

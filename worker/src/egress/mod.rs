@@ -14,6 +14,7 @@ mod way_out;
 
 use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use letterbox_common::{credential, fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
 use letterbox_workflow::actions::{BodyType, MAX_ANSWER, Request};
@@ -27,7 +28,7 @@ use uuid::Uuid;
 
 use self::{
     addresses::{AllowedAddresses, ForbiddenAddress},
-    answer::{LATE, receive},
+    answer::{LATE, MIN_SECRET, receive},
     mail::MailEgress,
 };
 pub(crate) use self::{
@@ -85,11 +86,25 @@ impl Credential {
         }
     }
 
-    /// What no answer may show: the value, and what follows its scheme.
-    fn secrets(&self) -> Vec<&str> {
-        let value = std::str::from_utf8(self.value.expose()).unwrap_or_default();
-        let secret = value.rsplit(' ').next().unwrap_or_default();
-        vec![value, secret]
+    /// What no answer may show: the value and its words, and a name with a password, also as they
+    /// are before they are encoded, and as some write JSON.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let value = String::from_utf8_lossy(self.value.expose()).into_owned();
+        let decoded = value.strip_prefix("Basic ").unwrap_or_default();
+        let decoded = BASE64_STANDARD.decode(decoded).unwrap_or_default();
+        let pair = String::from_utf8_lossy(&decoded).into_owned();
+        let password = pair
+            .split_once(':')
+            .map(|(_, password)| password.to_owned());
+        let last = value.rsplit(' ').next().unwrap_or_default().to_owned();
+        let words = value.split(' ').filter(|word| word.len() >= MIN_SECRET);
+        let mut secrets: Vec<_> = words.map(str::to_owned).collect();
+        secrets.extend([value.clone(), pair, last].into_iter().chain(password));
+        let escaped: Vec<_> = secrets.iter().map(|one| one.replace('/', "\\/")).collect();
+        secrets.extend(escaped);
+        // The longest first: a part of one would leave the rest of it.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets
     }
 }
 
@@ -153,11 +168,7 @@ impl Egress {
                 .header(CONTENT_TYPE, request.body_type.as_str())
                 .body(body.clone());
         }
-        exchange(
-            "request",
-            answered(sending.send(), most, &credential.secrets()),
-        )
-        .await
+        exchange("request", answered(sending.send(), most)).await
     }
 
     /// Sends a request as it is, once.
@@ -170,17 +181,16 @@ impl Egress {
         let way = self.way_to(request.url());
         way.check_host(request.url())?;
         let sending = way.client.execute(request);
-        exchange("exchange", answered(sending, MAX_ANSWER, &[])).await
+        exchange("exchange", answered(sending, MAX_ANSWER)).await
     }
 }
 
 async fn answered(
     sending: impl Future<Output = reqwest::Result<reqwest::Response>>,
     most: usize,
-    secrets: &[&str],
 ) -> Result<HttpResponse, EgressError> {
     let response = sending.await.map_err(|error| explain(&error))?;
-    Ok(receive(response, most, secrets).await)
+    Ok(receive(response, most).await)
 }
 
 async fn exchange(
@@ -291,5 +301,56 @@ fn explain(error: &reqwest::Error) -> EgressError {
         EgressError::NotSent(chain.join(": "))
     } else {
         EgressError::Failed(chain.join(": "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server may quote what it was sent, in its own way, and the limit may cut that in two.
+    #[test]
+    fn no_answer_shows_a_credential() {
+        let basic = format!(
+            "Basic {}",
+            BASE64_STANDARD.encode("ada:se/cret\u{ff}\u{ff}\u{ff}")
+        );
+        let encoded = basic.trim_start_matches("Basic ");
+        let bearer = "Bearer to/ken-0123456789";
+        let long = format!("Bearer {}", "x".repeat(5_000));
+        for (value, answer, shown) in [
+            (basic.as_str(), format!("<{basic}>"), "<[hidden]>"),
+            (
+                &basic,
+                format!("<{}>", encoded.replace('/', "\\/")),
+                "<[hidden]>",
+            ),
+            (
+                &basic,
+                "<ada:se/cret\u{ff}\u{ff}\u{ff}>".to_owned(),
+                "<[hidden]>",
+            ),
+            (
+                &basic,
+                "<se/cret\u{ff}\u{ff}\u{ff}>".to_owned(),
+                "<[hidden]>",
+            ),
+            (bearer, format!("<{bearer}>"), "<[hidden]>"),
+            (bearer, "<to\\/ken-0123456789>".to_owned(), "<[hidden]>"),
+            (bearer, "<to/ken-01234".to_owned(), "<"),
+            (&long, format!("<{long}>"), "<[hidden]>"),
+            (
+                "a short 12345678 one",
+                "<12345678>".to_owned(),
+                "<[hidden]>",
+            ),
+            ("", "<>".to_owned(), "<>"),
+        ] {
+            let secret = Secret::new(value.as_bytes().to_vec());
+            let secrets = Credential::of("authorization", &secret).secrets();
+            let told = HttpResponse::of_words(500, answer).beginning(&secrets);
+            let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+            assert_eq!(told["body"], shown, "{value}");
+        }
     }
 }

@@ -2,15 +2,23 @@
 //! server can have taken the e-mail. What it answers is read within bounds, and nothing of it from
 //! before the encryption.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use std::time::Duration;
 
-use super::answer::EgressError;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader},
+    time::timeout,
+};
+
+use super::answer::{EgressError, MIN_SECRET};
 
 /// Maximum bytes of all answers of a server: a dialogue has about two thousand.
 const MOST: usize = 16 << 10;
 /// Maximum characters of what a server says that are told.
 const MAX_WORDS: usize = 300;
+
+/// How long a server may take to say why it has ended the connection.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A connection to a server.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
@@ -21,6 +29,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for S {}
 pub(super) struct Dialogue {
     stream: BufReader<Box<dyn Stream>>,
     left: usize,
+    /// What answers may not quote, in lower case: the beginnings of what was said in secret.
+    secrets: Vec<String>,
 }
 
 /// What a server answers.
@@ -51,6 +61,7 @@ impl Dialogue {
         Self {
             stream: BufReader::new(Box::new(stream)),
             left: MOST,
+            secrets: Vec::new(),
         }
     }
 
@@ -83,30 +94,30 @@ impl Dialogue {
     pub(super) async fn login(&mut self, login: &Login<'_>, can: &str) -> Outcome<()> {
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
         let mut auth = can.split("AUTH").skip(1).flat_map(str::split_whitespace);
-        let (name, way) = match login {
-            Login::Password { name, .. } => {
-                (name, auth.find(|way| ["PLAIN", "LOGIN"].contains(way)))
-            }
-            Login::Token { name, .. } => (name, auth.find(|way| *way == "XOAUTH2")),
+        let (ways, secret) = match login {
+            Login::Password { password, .. } => (&["PLAIN", "LOGIN"][..], password),
+            Login::Token { token, .. } => (&["XOAUTH2"][..], token),
         };
-        let answer = match (login, way) {
+        self.hide(secret);
+        let answer = match (login, auth.find(|way| ways.contains(way))) {
             (_, None) => {
                 let problem = "the mail server offers no way to sign in that is known: PLAIN and \
                                LOGIN with a password, XOAUTH2 with a token";
                 return Err(MailTrouble::Other(EgressError::Refused(problem.to_owned())));
             }
-            (Login::Password { password, .. }, Some("PLAIN")) => {
+            (Login::Password { name, password }, Some("PLAIN")) => {
                 let secret = encoded(&format!("\0{name}\0{password}"));
-                self.say(&format!("AUTH PLAIN {secret}")).await?
+                self.say_secret("AUTH PLAIN ", &secret).await?
             }
-            (Login::Password { password, .. }, Some(_)) => {
+            (Login::Password { name, password }, Some(_)) => {
                 self.ask("AUTH LOGIN", 334).await?;
-                self.ask(&encoded(name), 334).await?;
-                self.say(&encoded(password)).await?
+                let named = self.say_secret("", &encoded(name)).await?;
+                expect(named, 334)?;
+                self.say_secret("", &encoded(password)).await?
             }
-            (Login::Token { token, .. }, Some(_)) => {
+            (Login::Token { name, token }, Some(_)) => {
                 let secret = encoded(&format!("user={name}\x01auth=Bearer {token}\x01\x01"));
-                let answer = self.say(&format!("AUTH XOAUTH2 {secret}")).await?;
+                let answer = self.say_secret("AUTH XOAUTH2 ", &secret).await?;
                 // It explains its refusal, and refuses what comes next.
                 match answer.code {
                     334 => self.say("").await?,
@@ -115,6 +126,21 @@ impl Dialogue {
             }
         };
         expect(answer, 235).map(drop)
+    }
+
+    /// Says what no answer may quote.
+    async fn say_secret(&mut self, command: &str, secret: &str) -> Outcome<MailReply> {
+        self.hide(secret);
+        self.say(&format!("{command}{secret}")).await
+    }
+
+    fn hide(&mut self, secret: &str) {
+        let beginning = secret.to_ascii_lowercase();
+        let end = beginning.floor_char_boundary(MIN_SECRET);
+        let beginning = &beginning[..end];
+        if !beginning.is_empty() {
+            self.secrets.push(beginning.to_owned());
+        }
     }
 
     /// Says from whom and to whom the e-mail is. The server wants its text then.
@@ -145,7 +171,14 @@ impl Dialogue {
             }
             other => other,
         };
-        self.write(&escaped).await?;
+        if let Err(broken) = self.write(&escaped).await {
+            // It may have said why it does not want the rest.
+            let said = timeout(LAST_WORDS, self.reply()).await;
+            return Err(match said {
+                Ok(Ok(answer)) if answer.code >= 400 => MailTrouble::Answered(answer),
+                _ => broken,
+            });
+        }
         self.write(b".\r\n").await.map_err(unknown)?;
         let answer = self.reply().await.map_err(unknown)?;
         match answer.code {
@@ -201,6 +234,13 @@ impl Dialogue {
             words.push(seen.collect::<String>());
             if line.as_bytes().get(3) != Some(&b'-') {
                 let words = words.join("\n");
+                let quoted = words.to_ascii_lowercase();
+                let is_quoted = self.secrets.iter().any(|secret| quoted.contains(secret));
+                let words = if is_quoted {
+                    "[hidden]".to_owned()
+                } else {
+                    words
+                };
                 return Ok(MailReply { code, words });
             }
         }
@@ -220,8 +260,7 @@ fn expect(answer: MailReply, code: u16) -> Outcome<MailReply> {
         given if given == code => Ok(answer),
         400.. => Err(MailTrouble::Answered(answer)),
         given => {
-            let told = answer.told();
-            let why = format!("the mail server answered {given} in place of {code}: {told}");
+            let why = format!("the mail server answered {given} in place of {code}");
             Err(MailTrouble::Other(EgressError::NotSent(why)))
         }
     }

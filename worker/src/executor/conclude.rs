@@ -11,7 +11,10 @@ use super::{
     transition::{Answer, AttemptEnd, Change, Decided, End, Failure, Outcome, Then},
     verdict::{Verdict, judge, pause_between},
 };
-use crate::metrics;
+use crate::{
+    egress::{Credential, EgressError},
+    metrics,
+};
 
 /// The status of a request that conflicts with what is there.
 const CONFLICT: u16 = 409;
@@ -22,26 +25,17 @@ impl Sending<'_> {
     /// Judges what came back.
     pub(super) fn conclude(&self, exchange: Exchange) -> Outcome {
         let attempts = self.record.attempts + 1;
-        let max_attempts = max_attempts(&exchange.retries);
         let verdict = match exchange.is_renewed {
             true => Verdict::refused_token(UNAUTHORIZED),
             false => judge(
                 self.outgoing.as_ref(),
                 &exchange.answered,
                 attempts,
-                max_attempts,
+                self.max_attempts(&exchange),
             ),
         };
         metrics::ACTION_DURATION.record([verdict.label()], exchange.took);
-        let is_done = matches!(verdict, Verdict::Done { .. });
-        let (body, beginning) = match exchange.answered {
-            Ok(response) => (Some(response.body), Some(response.beginning)),
-            Err(_) => (None, None),
-        };
-        let failed_with = beginning.filter(|_| !is_done);
-        if let Some(told) = &failed_with {
-            self.executor.count(self.run, told.len());
-        }
+        let failed_with = self.failed_with(&verdict, &exchange);
         let answer = |end, status, body| Answer {
             attempt: exchange.attempt,
             end,
@@ -49,19 +43,11 @@ impl Sending<'_> {
             body,
             failed_with,
         };
+        let body = exchange.answered.ok().map(|response| response.body);
         match verdict {
             Verdict::Done { branch, status } => {
-                // It is kept if somebody may use it.
-                let is_kept = self.next.part_of.is_some()
-                    || self.run.release.uses_answer_of(&self.next.action.id);
-                let body = body.filter(|_| is_kept);
-                let is_part = self.next.part_of.is_some();
-                let kept = |body| self.outgoing.reading().kept(body, is_part);
-                let mut body = body.map(kept);
-                // All parts of an agent are in hand at once.
-                body.iter_mut()
-                    .filter(|_| is_part)
-                    .for_each(|body| body.truncate(MAX_ANSWER));
+                let is_kept = self.next.part_of.is_some() || self.is_used();
+                let body = self.kept(body.filter(|_| is_kept));
                 let answer = answer(AttemptEnd::Answered, Some(status), body);
                 let change = Change::Answered { answer, branch };
                 Outcome::GoOn(self.run.key(self.next), change)
@@ -96,6 +82,43 @@ impl Sending<'_> {
         }
     }
 
+    /// How often it may be tried. An e-mail that may have been taken is sent again once.
+    fn max_attempts(&self, exchange: &Exchange) -> i32 {
+        let is_unknown = matches!(exchange.answered, Err(EgressError::Failed(_)));
+        match self.outgoing.is_mail() && is_unknown && self.record.unanswered > 0 {
+            true => self.record.attempts + 1,
+            false => max_attempts(&exchange.retries),
+        }
+    }
+
+    /// What is told of an answer that is a failure.
+    fn failed_with(&self, verdict: &Verdict, exchange: &Exchange) -> Option<String> {
+        let response = exchange.answered.as_ref().ok()?;
+        if matches!(verdict, Verdict::Done { .. }) {
+            return None;
+        }
+        let secrets = exchange.credential.as_ref().map(Credential::secrets);
+        let told = response.beginning(&secrets.unwrap_or_default());
+        self.executor.count(self.run, told.len());
+        Some(told)
+    }
+
+    /// Whether somebody may use the answer.
+    fn is_used(&self) -> bool {
+        self.run.release.uses_answer_of(&self.next.action.id)
+    }
+
+    /// What is kept of an answer, whatever its status.
+    fn kept(&self, body: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let is_part = self.next.part_of.is_some();
+        let mut kept = self.outgoing.reading().kept(body?, is_part);
+        // All parts of an agent are in hand at once.
+        if is_part {
+            kept.truncate(MAX_ANSWER);
+        }
+        Some(kept)
+    }
+
     /// Says in the log that an account could not be used, once a minute for each.
     fn tell_of_trouble(&self, error: &str, pause: Duration) {
         let workspace = self.run.turn.workspace;
@@ -127,9 +150,8 @@ impl Sending<'_> {
         let is_told = self.is_told(unanswered);
         if let Some(answer) = &mut answer {
             // What follows a failure may use it, too.
-            let is_used = self.run.release.uses_answer_of(&self.next.action.id);
-            let is_kept = (is_told || is_used) && answer.status.is_some();
-            answer.body = answer.body.take().filter(|_| is_kept);
+            let is_kept = (is_told || self.is_used()) && answer.status.is_some();
+            answer.body = self.kept(answer.body.take().filter(|_| is_kept));
         }
         let failure = Failure {
             reason,

@@ -51,6 +51,8 @@ pub(super) struct Exchange {
     pub(super) attempt: i32,
     pub(super) took: Duration,
     pub(super) answered: Result<HttpResponse, EgressError>,
+    /// Hidden where the answer is told, and dropped then.
+    pub(super) credential: Option<Credential>,
     /// The account has refused its token, and gets another one.
     pub(super) is_renewed: bool,
     pub(super) retries: Retries,
@@ -210,7 +212,14 @@ impl Sending<'_> {
         retries: Retries,
     ) -> Result<Exchange, DatabaseError> {
         let asked = Instant::now();
-        let answered = self.send(prepared, attempt).await;
+        let opened = self.open_credential(&prepared.account);
+        let (answered, credential) = match opened {
+            Ok(credential) => {
+                let answered = self.send(prepared, &credential, attempt).await;
+                (answered, Some(credential))
+            }
+            Err(error) => (Err(error), None),
+        };
         let took = asked.elapsed();
         let is_renewed = self.is_renewed(&prepared.account, &answered, &retries);
         Ok(Exchange {
@@ -218,37 +227,34 @@ impl Sending<'_> {
             took,
             is_renewed: is_renewed.await?,
             answered,
+            credential,
             retries,
         })
     }
 
-    /// Sends the request. The credential is opened for it and not kept.
+    /// Sends the request.
     async fn send(
         &self,
         prepared: &Prepared,
+        credential: &Credential,
         attempt: &Attempt,
     ) -> Result<HttpResponse, EgressError> {
         let mut span = self.span();
-        let answered = match self.open_credential(&prepared.account) {
-            Ok(credential) => {
-                let request = &prepared.rendered.request;
-                let traceparent = span.as_ref().map(Span::traceparent);
-                let egress = &self.executor.egress;
-                let timeout = self.outgoing.timeout();
-                let most = self.outgoing.reading().max;
-                let key = attempt.key;
-                let sending = egress.send(request, &credential, key, timeout, most, traceparent);
-                // A worker that stops waits no longer than for other requests.
-                let stopped = async {
-                    self.executor.stop.cancelled().await;
-                    tokio::time::sleep(TIMEOUT).await;
-                };
-                tokio::select! {
-                    answered = sending => answered,
-                    () = stopped => Err(EgressError::Failed("the worker was stopped".to_owned())),
-                }
-            }
-            Err(error) => Err(error),
+        let request = &prepared.rendered.request;
+        let traceparent = span.as_ref().map(Span::traceparent);
+        let egress = &self.executor.egress;
+        let timeout = self.outgoing.timeout();
+        // One byte more tells that the answer is longer.
+        let most = self.outgoing.reading().max + 1;
+        let sending = egress.send(request, credential, attempt.key, timeout, most, traceparent);
+        // A worker that stops waits no longer than for other requests.
+        let stopped = async {
+            self.executor.stop.cancelled().await;
+            tokio::time::sleep(TIMEOUT).await;
+        };
+        let answered = tokio::select! {
+            answered = sending => answered,
+            () = stopped => Err(EgressError::Failed("the worker was stopped".to_owned())),
         };
         note_answer(&mut span, &answered);
         answered

@@ -113,16 +113,25 @@ pub(super) fn judge(
 /// What the code of a mail server means that has not taken the e-mail: with 4xx it may later.
 fn mail_refusal(response: &HttpResponse) -> (String, bool) {
     let status = response.status;
+    // Of its words only the code in them (RFC 3463): the rest is told where answers are.
     let words = String::from_utf8_lossy(&response.body);
+    let code = words.split(' ').next().unwrap_or_default();
+    let is_code =
+        code.split('.').count() == 3 && code.bytes().all(|one| one.is_ascii_digit() || one == b'.');
+    let code = if is_code {
+        format!(" {code}")
+    } else {
+        String::new()
+    };
     match status {
-        UNAUTHORIZED => (
-            format!("the mail server refuses the account's password or token: {words}"),
-            false,
-        ),
-        _ => (
-            format!("the mail server answered {status}: {words}"),
-            status < 500,
-        ),
+        UNAUTHORIZED => {
+            let reason = format!("the mail server refuses the account's password or token{code}");
+            (reason, false)
+        }
+        _ => {
+            let reason = format!("the mail server answered {status}{code}");
+            (reason, status < 500)
+        }
     }
 }
 
@@ -188,7 +197,7 @@ mod tests {
             status,
             retry_after: None,
             location: None,
-            beginning: String::new(),
+            media_type: None,
             body,
             is_complete: true,
         })
@@ -295,7 +304,7 @@ mod tests {
             status: 429,
             retry_after: after,
             location: None,
-            beginning: String::new(),
+            media_type: None,
             body: vec![],
             is_complete: true,
         };

@@ -164,7 +164,7 @@ mod tests {
             status,
             retry_after: None,
             location: None,
-            beginning: String::new(),
+            media_type: None,
             body: body.as_bytes().to_vec(),
             is_complete: true,
         };

@@ -11,13 +11,17 @@ use uuid::Uuid;
 
 statements! {
     /// Leases subscriptions that have something to publish, and that nobody has, for $2 seconds:
-    /// those to URLs or to queues, also by whether they fail. What was set further ahead than it
-    /// can be is from before the clock was set back.
+    /// those to URLs, of which a workspace has eight at most, or to queues, also by whether they
+    /// fail. What was set further ahead than it can be is from before the clock was set back.
     pub(super) fn take_subscriptions(
         most: i64, seconds: f64, to_urls: bool, is_failing: Option<bool>,
     ) -> Vec<Leased> = "
-WITH due AS (
-    SELECT s.workspace_id, s.subscription_id FROM subscriptions s
+WITH wanted AS (
+    SELECT s.workspace_id, s.subscription_id, row_number() OVER (
+        PARTITION BY s.workspace_id ORDER BY s.due_at, s.target) + (
+        SELECT count(*) FROM subscriptions o WHERE o.workspace_id = s.workspace_id
+            AND o.url IS NOT NULL AND NOT lease_is_over(o.leased_until, $2)) AS number
+    FROM subscriptions s
     WHERE s.paused_at IS NULL
       AND (s.url IS NOT NULL) = $3
       AND ($4::boolean IS NULL OR (s.failing_since IS NOT NULL) = $4)
@@ -26,7 +30,12 @@ WITH due AS (
       AND EXISTS (SELECT FROM signals g WHERE g.workspace_id = s.workspace_id
           AND g.position >= s.position AND (g.position, g.signal_id) > (s.position, s.signal_id)
           AND g.position < (SELECT settled_position()))
-    ORDER BY s.due_at, s.target LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
+), due AS (
+    SELECT s.workspace_id, s.subscription_id
+    FROM wanted w JOIN subscriptions s USING (workspace_id, subscription_id)
+    WHERE (w.number <= 8 OR NOT $3)
+      AND (s.leased_until IS NULL OR lease_is_over(s.leased_until, $2))
+    ORDER BY s.due_at, s.target LIMIT $1 FOR NO KEY UPDATE OF s SKIP LOCKED
 )
 UPDATE subscriptions s
 SET leased_by = gen_random_uuid(),

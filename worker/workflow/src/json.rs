@@ -1,7 +1,8 @@
 //! Parsing JSON from outside. It must be UTF-8 as a whole. Bytes do not bound what it takes once it
 //! is parsed, up to 25 times as much (`[[],[],…]`): the number of its values does.
 
-use serde_json::Value;
+use letterbox_common::json_object;
+use serde_json::{Value, value::RawValue};
 
 /// Maximum bytes that are read of an answer, unless its action says otherwise; the rest is cut.
 pub const MAX_ANSWER: usize = 64 << 10;
@@ -20,15 +21,39 @@ pub(crate) fn reason(kept: &[u8]) -> Option<String> {
 /// Parses JSON text, with or without a byte order mark. `None` if it isn't valid, or has more than
 /// [`MAX_VALUES`] values.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Value> {
-    (values(bytes) <= MAX_VALUES).then(|| whole(bytes))?
-}
-
-/// The same, of any number of values.
-pub(crate) fn whole(bytes: &[u8]) -> Option<Value> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text(bytes).filter(|_| values(bytes) <= MAX_VALUES)?;
     serde_json::from_str(text).ok()
 }
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    Some(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+/// The text at a JSON pointer (RFC 6901), `None` if nothing is there. The rest is looked at and not
+/// stored, so it may have any number of values. Fails if the whole is no JSON.
+pub(crate) fn part<'j>(bytes: &'j [u8], pointer: &str) -> Result<Option<&'j str>, NoJson> {
+    let whole = text(bytes).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+    let mut found = Some(whole.ok_or(NoJson)?.get());
+    for step in pointer.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        found = found.and_then(|whole| match whole.as_bytes().first()? {
+            b'{' => json_object::find(whole, [&step])?[0].map(RawValue::get),
+            b'[' => {
+                // Digits alone, and no zero before others.
+                let at = step.parse::<usize>().ok();
+                let at = at.filter(|at| at.to_string() == step)?;
+                let items: Vec<&RawValue> = serde_json::from_str(whole).ok()?;
+                items.get(at).copied().map(RawValue::get)
+            }
+            _ => None,
+        });
+    }
+    Ok(found)
+}
+
+/// The text is no JSON.
+pub(crate) struct NoJson;
 
 /// How many values JSON text has, or a few more: each but the first follows a bracket or a comma
 /// outside of strings, or is the value of a name that does.

@@ -16,6 +16,9 @@ use crate::executor::{
     transition::{ActionKey, Answer, Beginning, Change, Decided, End, Failure, Then, Transition},
 };
 
+/// Maximum characters of a reason.
+const MAX_REASON: usize = 1_000;
+
 /// What becomes of a run. Each statement reads some of it.
 #[derive(Debug, Clone, ToSql)]
 #[postgres(name = "run_change")]
@@ -94,7 +97,7 @@ impl<'s> RunRow<'s> {
     pub(super) fn failing(transition: &'s Transition) -> Option<Self> {
         match &transition.then {
             Then::BeginFailing(reason) => Some(Self {
-                reason: Some(replace_nul(reason)),
+                reason: Some(reason_of(reason)),
                 ..Self::of_turn(transition.turn)
             }),
             _ => None,
@@ -134,7 +137,7 @@ impl<'s> RunRow<'s> {
         };
         Some(Self {
             state: Some(state),
-            reason: reason.map(|reason| replace_nul(reason)),
+            reason: reason.map(|reason| reason_of(reason)),
             ..Self::of_turn(transition.turn)
         })
     }
@@ -276,7 +279,7 @@ impl<'s> ActionRow<'s> {
                 error,
                 pause,
             } => Self {
-                error: Some(replace_nul(error)),
+                error: Some(reason_of(error)),
                 retry_in: Some(pause.as_secs_f64()),
                 ..row.state(ActionState::Retrying).with(answer)
             },
@@ -311,7 +314,7 @@ impl<'s> ActionRow<'s> {
             None => self,
         };
         Self {
-            error: Some(replace_nul(&failure.reason)),
+            error: Some(reason_of(&failure.reason)),
             is_told: failure.is_told,
             ..answered
         }
@@ -326,4 +329,10 @@ impl<'s> ActionRow<'s> {
             ..self
         }
     }
+}
+
+/// A reason as its column takes it: bounded, because other people's words may be in it.
+fn reason_of(reason: &str) -> String {
+    let beginning: String = reason.chars().take(MAX_REASON).collect();
+    replace_nul(&beginning)
 }

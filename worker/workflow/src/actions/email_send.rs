@@ -10,7 +10,7 @@ use url::{Host, Url};
 
 use super::{
     ActionKind, MAX_ACCOUNT, Step,
-    outgoing::{BodyType, Outgoing, Request},
+    outgoing::{BodyType, MAX_TIMEOUT, Outgoing, Request},
 };
 use crate::{
     diagnostics::{Diagnostics, Fields},
@@ -27,8 +27,8 @@ pub(super) const KIND: ActionKind = ActionKind {
 /// The method of its request, in policies and records: a rule about what writes is about e-mail,
 /// too.
 const METHOD: &str = "POST";
-/// Mail servers take their time, some on purpose.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// Mail servers take their time, some on purpose, half of it for the text.
+const TIMEOUT: Duration = MAX_TIMEOUT;
 /// Maximum number of recipients.
 const MAX_RECIPIENTS: usize = 20;
 /// Maximum characters of a subject.

@@ -8,8 +8,9 @@ use crate::{
 
 /// The most bytes of an answer that a definition may ask for.
 const MOST: u64 = 1 << 20;
-/// Maximum characters of a pointer.
+/// Maximum characters of a pointer, and members on its way.
 const MAX_POINTER: usize = 200;
+const MAX_STEPS: usize = 20;
 
 /// What of an answer is read, and what of that is kept. It is the definition's alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +39,12 @@ impl Reading {
         if let Some(pointer) = &keep {
             let place = fields.place("keep");
             fields.diagnostics.check_fixed(&place, pointer);
-            if !pointer.starts_with('/') {
-                fields.add("keep", "must be a JSON pointer such as /results/0");
+            let steps = pointer.matches('/').count();
+            if !pointer.starts_with('/') || steps > MAX_STEPS {
+                let problem = format_args!(
+                    "must be a JSON pointer such as /results/0, of at most {MAX_STEPS} steps"
+                );
+                fields.add("keep", problem);
             }
         }
         Self {
@@ -48,19 +53,22 @@ impl Reading {
         }
     }
 
-    /// What is kept of an answer, for later actions or for the model of an agent.
+    /// What is kept of an answer, for later actions or for the model of an agent. One that was cut
+    /// is longer than [`Self::max`].
     #[must_use]
-    pub fn kept(&self, answer: Vec<u8>, is_for_model: bool) -> Vec<u8> {
-        let is_cut = answer.len() >= self.max;
-        let is_read_now = self.keep.is_some() || is_cut && !is_for_model;
-        let found = match (is_read_now.then(|| json::whole(&answer)), &self.keep) {
-            (Some(Some(whole)), Some(pointer)) => match whole.pointer(pointer) {
-                Some(part) => part.to_string(),
-                None => format!("{REASON}has nothing at {pointer}"),
-            },
-            (Some(None), _) if is_cut => {
+    pub fn kept(&self, mut answer: Vec<u8>, is_for_model: bool) -> Vec<u8> {
+        let is_cut = answer.len() > self.max;
+        answer.truncate(self.max);
+        let part = self
+            .keep
+            .as_ref()
+            .map(|keep| (keep, json::part(&answer, keep)));
+        let found = match part {
+            _ if is_cut && (!is_for_model || self.keep.is_some()) => {
                 format!("{REASON}is longer than {} bytes, and was cut", self.max)
             }
+            Some((_, Ok(Some(part)))) => part.to_owned(),
+            Some((keep, Ok(None))) => format!("{REASON}has nothing at {keep}"),
             // No answer passes for a reason.
             _ if answer.starts_with(REASON.as_bytes()) => String::new(),
             _ => return answer,
@@ -86,8 +94,8 @@ mod tests {
         let results = r#"{"results":[{"id":7.10,"a/b":"x"},[]],"results~":null}"#;
         let long = format!(r#"{{"first":1,"all":[{}1]}}"#, "1,".repeat(200_000));
         for (keep, answer, expected) in [
-            ("/results/0", results, r#"{"a/b":"x","id":7.1}"#),
-            ("/results/0/id", results, "7.1"),
+            ("/results/0", results, r#"{"id":7.10,"a/b":"x"}"#),
+            ("/results/0/id", results, "7.10"),
             ("/results/0/a~1b", results, r#""x""#),
             ("/results~0", results, "null"),
             ("/results/2", results, "has nothing at /results/2"),
@@ -104,11 +112,16 @@ mod tests {
         }
         // What came before the cut may have been another part of the whole.
         let cut = "is longer than 20 bytes, and was cut";
-        assert_eq!(told("/results/0", 20, &results[..20]), cut);
+        assert_eq!(told("/results/0", 20, &results[..21]), cut);
         assert_eq!(
-            kept(None, 20, &results[..20]),
+            kept(None, 20, &results[..21]),
             format!("\0{cut}").into_bytes()
         );
         assert_eq!(kept(None, 2, "{}"), b"{}");
+        // The beginning of a number is another number.
+        assert_eq!(
+            kept(None, 3, "1234"),
+            b"\0is longer than 3 bytes, and was cut"
+        );
     }
 }

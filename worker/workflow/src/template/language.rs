@@ -55,10 +55,6 @@ pub(super) fn check(
             return false;
         }
         let escapes = is_filter(expression, &ESCAPING_FILTERS);
-        if is_filter(expression, &[TABLE]) && (depth > 1 || !is_of_form(expression)) {
-            diagnostics.add(path, "must use table as {{ form | table }} only");
-            return false;
-        }
         if escapes && is_escaped {
             diagnostics.add(path, "must not escape what is escaped already");
             return false;
@@ -82,9 +78,7 @@ pub(super) fn check(
         let problem = format_args!("must have at most {MAX_JOINS} of ~ and +");
         diagnostics.add(path, problem);
     }
-    if expressions().filter(|one| is_filter(one, &[TABLE])).count() > 1 {
-        diagnostics.add(path, "must use table once");
-    }
+    check_table(diagnostics, path, syntax, expressions());
     let is_allowed = diagnostics.len() == before;
     for misuse in expressions().filter_map(misuse).collect::<BTreeSet<_>>() {
         diagnostics.add(path, misuse);
@@ -101,6 +95,21 @@ fn is_fixed_text(argument: &CallArg<'_>) -> bool {
 
 fn is_filter(expression: &Expr<'_>, names: &[&str]) -> bool {
     matches!(expression, Expr::Filter(filter) if names.contains(&filter.name))
+}
+
+/// All answers may be inserted once: they can be long.
+fn check_table<'e, 's: 'e>(
+    diagnostics: &mut Diagnostics,
+    path: &str,
+    syntax: &'e Syntax<'s>,
+    all: impl Iterator<Item = &'e Expr<'s>>,
+) {
+    let tables = all.filter(|one| is_filter(one, &[TABLE])).count();
+    let inserted = syntax.insertions();
+    let inserted = inserted.filter(|one| is_filter(one, &[TABLE]) && is_of_form(one));
+    if tables > 1 || tables > inserted.count() {
+        diagnostics.add(path, "must use table as {{ form | table }} only, and once");
+    }
 }
 
 /// Whether it is a filter, without arguments, over all answers.
