@@ -129,7 +129,9 @@ static MODELS: LazyLock<(Arc<dyn Outgoing>, Arc<Agent>)> = LazyLock::new(|| {
 /// answer, and what it sends goes to its tool, with arguments that the tool allows.
 pub(super) fn ai_answer(input: &[u8]) {
     let (asks, agent) = &*MODELS;
-    let said = text(input).and_then(|text| text.parse::<Value>().ok());
+    // A byte order mark says nothing.
+    let said = text(input).map(|text| text.strip_prefix('\u{feff}').unwrap_or(text));
+    let said = said.and_then(|text| text.parse::<Value>().ok());
     let choice = said
         .map(|said| said["choices"][0].clone())
         .unwrap_or_default();

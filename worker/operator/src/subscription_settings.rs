@@ -16,10 +16,10 @@ const MAX_IN_FLIGHT: i32 = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionSettings {
-    /// The queue that gets the signals, or
+    /// The queue that gets the signals: this, or the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// the URL that they are posted to.
+    /// The URL that they are posted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Url>,
     /// Only those of the webhook of this name.
