@@ -291,7 +291,7 @@ GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, e
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, sender, created_at,
     disconnected_at, is_refused, waits_for, has_certificate)
     ON connected_accounts TO letterbox_desk;
-GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, scheme, rules,
+GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, tool, rules,
     allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until)
     ON webhooks TO letterbox_desk;
 GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
@@ -377,7 +377,7 @@ CREATE POLICY editors_make ON webhooks FOR INSERT TO letterbox_desk
     WITH CHECK (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
 CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
-GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, scheme, rules, allow_from,
+GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, tool, rules, allow_from,
     kept_headers, same_by, replaces, memory_id, settable_until),
     UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
     ON webhooks TO letterbox_desk;

@@ -62,7 +62,8 @@ COMMENT ON COLUMN subscriptions.received IS 'The beginning of the answer that is
 CREATE FUNCTION read_subscription(tenant uuid, wanted uuid, worker uuid, most integer,
     most_bytes bigint) RETURNS TABLE ("position" bigint, signal_id uuid, is_wanted boolean,
     webhook_id uuid, webhook_name text, kind text, generic_reason text, entity text,
-    source_tool text, amount_value text, amount_currency text, event_id text, request_id text,
+    source_tool text, amount_value text, amount_currency text, event_id text, event_type text,
+    request_id text,
     received_at timestamptz, stored_at timestamptz, headers text, body bytea)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH next AS (
@@ -90,7 +91,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
     )
     SELECT n.position, n.signal_id, n.is_wanted, n.webhook_id, n.webhook_name, n.kind,
         n.generic_reason, n.entity, n.source_tool, n.amount_value::text, n.amount_currency,
-        n.event_id, n.request_id, n.received_at, n.stored_at,
+        n.event_id, n.event_type, n.request_id, n.received_at, n.stored_at,
         CASE WHEN n.is_wanted THEN n.headers END, CASE WHEN n.is_wanted THEN n.body END
     FROM sized n WHERE n.bytes_before < most_bytes ORDER BY n.position, n.signal_id
 $$;

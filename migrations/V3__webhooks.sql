@@ -8,23 +8,22 @@ CREATE TABLE webhooks (
     secret_sealed bytea CHECK (octet_length(secret_sealed) <= 8192),
     created_at    timestamptz NOT NULL DEFAULT now(),
     deleted_at    timestamptz,
-    scheme        text NOT NULL DEFAULT 'letterbox'
-        CHECK (scheme IN ('letterbox', 'github', 'stripe', 'slack', 'shopify', 'standard-webhooks',
-        'svix', 'custom')),
+    tool          text NOT NULL DEFAULT 'letterbox' CHECK (tool ~ '^[a-z0-9-]{1,40}$'),
     rules         text CHECK (length(rules) <= 4096),
     allow_from    text CHECK (length(allow_from) <= 4096),
     kept_headers  text[] NOT NULL DEFAULT '{}' CHECK (cardinality(kept_headers) <= 8
         -- Fails for a list of lists, too: the gateway could read neither.
         AND array_position(kept_headers, NULL) IS NULL
         AND length(array_to_string(kept_headers, ',')) <= 1024),
-    same_by       text NOT NULL DEFAULT 'body' CHECK (same_by IN ('body', 'id')),
+    same_by       text NOT NULL DEFAULT 'body' 
+        CHECK (same_by IN ('body', 'id') OR same_by ~ '^/' AND length(same_by) <= 200),
     replaces      uuid,
     memory_id     uuid,
     ends_at       timestamptz,
     settable_until timestamptz,
     version       bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (workspace_id, webhook_id),
-    CONSTRAINT custom_schemes_have_rules CHECK ((scheme = 'custom') = (rules IS NOT NULL)),
+    CONSTRAINT custom_tools_have_rules CHECK ((tool = 'custom') = (rules IS NOT NULL)),
     CONSTRAINT secret_lives_as_long_as_the_webhook
         CHECK ((deleted_at IS NULL) = (secret_sealed IS NOT NULL))
 );
@@ -45,15 +44,16 @@ COMMENT ON COLUMN webhooks.secret_sealed IS
     'Signing secret, AES-256-GCM bound to this row; destroyed with the webhook';
 COMMENT ON COLUMN webhooks.deleted_at IS
     'When the webhook was deleted; its deliveries and signals stay';
-COMMENT ON COLUMN webhooks.scheme IS 'How its deliveries are signed';
+COMMENT ON COLUMN webhooks.tool IS 'The tool that sends, by its name in the table of tools';
 COMMENT ON COLUMN webhooks.rules IS
-    'JSON text of the rules of a custom scheme; null otherwise';
+    'JSON text of the rules of a custom tool; null otherwise';
 COMMENT ON COLUMN webhooks.allow_from IS
     'Networks that may send, as CIDR[,CIDR...]; null allows all';
 COMMENT ON COLUMN webhooks.kept_headers IS
-    'Names of headers that are kept of its deliveries, besides those of its scheme';
+    'Names of headers that are kept of its deliveries, besides those of its tool';
 COMMENT ON COLUMN webhooks.same_by IS
-    'What makes two deliveries one: the same body, or the same signed id, whatever their bodies';
+    'What makes two deliveries one: the same body, the same signed id, or what stands at this JSON '
+    'pointer of the body';
 COMMENT ON COLUMN webhooks.version IS
     'Grows with every change: what a gateway knows of an older one counts no more';
 COMMENT ON COLUMN webhooks.replaces IS 'The webhook that it replaced; null if none';
@@ -87,23 +87,28 @@ CREATE TABLE webhook_refusals (
     refused_at   timestamptz NOT NULL,
     reason       text NOT NULL
         CHECK (reason IN ('missing', 'repeated', 'prefix', 'upper_case', 'length', 'not_hex',
-        'digest', 'scheme', 'time', 'address', 'too_large', 'not_json', 'content_type')),
+        'digest', 'scheme', 'time', 'address', 'too_large', 'not_json', 'content_type',
+        'form_encoded', 'compressed', 'no_secret_yet', 'handshake')),
+    detail       text CHECK (length(detail) <= 200),
     request_id   text CHECK (length(request_id) BETWEEN 1 AND 64),
     PRIMARY KEY (workspace_id, webhook_id, refusal_id)
 );
 COMMENT ON TABLE webhook_refusals IS
     'The last refused deliveries of each webhook, for its owner; senders are not told';
+COMMENT ON COLUMN webhook_refusals.detail IS
+    'What was received, as far as that explains it; null if nothing does';
 COMMENT ON COLUMN webhook_refusals.refused_at IS 'By the gateway''s clock';
 COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id of the answer to the sender';
 
 CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestamptz[],
-    reasons text[], requests text[])
+    reasons text[], details text[], requests text[])
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
-    INSERT INTO webhook_refusals (workspace_id, webhook_id, refused_at, reason, request_id)
-    SELECT n.workspace_id, n.webhook_id, n.refused_at, n.reason, n.request_id
-    FROM unnest(workspaces, webhooks, times, reasons, requests) WITH ORDINALITY
-         AS n (workspace_id, webhook_id, refused_at, reason, request_id, place)
+    INSERT INTO webhook_refusals (workspace_id, webhook_id, refused_at, reason, detail,
+        request_id)
+    SELECT n.workspace_id, n.webhook_id, n.refused_at, n.reason, n.detail, n.request_id
+    FROM unnest(workspaces, webhooks, times, reasons, details, requests) WITH ORDINALITY
+         AS n (workspace_id, webhook_id, refused_at, reason, detail, request_id, place)
     JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
         AND w.deleted_at IS NULL
     ORDER BY n.workspace_id, n.webhook_id, n.place;
@@ -145,8 +150,8 @@ REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
-GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, scheme, rules,
-    allow_from, kept_headers, same_by, memory_id, ends_at) ON webhooks TO letterbox_gateway;
+GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, tool, rules,
+    allow_from, kept_headers, same_by, memory_id, ends_at, settable_until) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;

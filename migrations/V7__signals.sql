@@ -66,7 +66,7 @@ GRANT EXECUTE ON FUNCTION settled_position
 CREATE TYPE mapped_delivery AS (
     workspace_id uuid, signal_id uuid, webhook_id uuid, received_at timestamptz, request_id text,
     body bytea, headers text, kind text, generic_reason text, entity text, source_tool text,
-    event_id text, amount_value text, amount_currency text
+    event_id text, amount_value text, amount_currency text, event_type text
 );
 COMMENT ON TYPE mapped_delivery IS 'What workers insert into signals';
 
@@ -90,6 +90,7 @@ CREATE TABLE signals (
     position        bigint NOT NULL DEFAULT next_signal_position(),
     request_id      text,
     headers         text CHECK (length(headers) <= 4096),
+    event_type      text CHECK (length(event_type) <= 100),
     PRIMARY KEY (workspace_id, signal_id),
     CONSTRAINT amount_has_a_currency CHECK ((amount_value IS NULL) = (amount_currency IS NULL)),
     CONSTRAINT generic_says_why CHECK ((kind = 'generic') = (generic_reason IS NOT NULL)),
@@ -122,6 +123,8 @@ COMMENT ON COLUMN signals.request_id IS
 COMMENT ON COLUMN signals.headers IS
     'JSON text {"signed", "unsigned"}: the headers that were kept of the attempt that is stored, '
     'those that the signature covers apart; null if none, and after the body was deleted';
+COMMENT ON COLUMN signals.event_type IS
+    'What its tool calls the event; null if that is not known';
 -- The only index beside the key: signals that are stored together are one entry of it. Times grow
 -- as positions do, but for the seconds that a transaction takes.
 CREATE INDEX signals_by_position ON signals (workspace_id, position);

@@ -24,6 +24,29 @@ pub fn find<'a, const N: usize>(
     json.end().is_ok().then_some(found)
 }
 
+/// The text at a JSON pointer (RFC 6901) of JSON text; `None` if nothing is there. The rest is looked
+/// at and not stored, so it may have any number of values.
+#[must_use]
+pub fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> {
+    pointer
+        .split('/')
+        .skip(1)
+        .try_fold(text.trim(), |whole, step| {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            match whole.as_bytes().first()? {
+                b'{' => find(whole, [&step])?[0].map(RawValue::get),
+                b'[' => {
+                    // Digits alone, and no zero before others.
+                    let at = step.parse::<usize>().ok();
+                    let at = at.filter(|at| at.to_string() == step)?;
+                    let items: Vec<&RawValue> = serde_json::from_str(whole).ok()?;
+                    items.get(at).copied().map(RawValue::get)
+                }
+                _ => None,
+            }
+        })
+}
+
 /// A member: its name (`None` if that is not Unicode text) and its value as JSON text.
 pub type Member<'a> = (Option<String>, &'a RawValue);
 

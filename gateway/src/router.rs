@@ -157,6 +157,13 @@ async fn dispatch(
         let answer = cors::preflight(route.allowed_methods());
         return Ok(body::leave(request, answer));
     }
+    let mut request = request;
+    if let (Route::IncomingWebhook { token }, false) = (route, route.allows(request.method())) {
+        match incoming_webhook::ask(gateway, peer, token, request).await {
+            Ok(answer) => return Ok(answer),
+            Err(asks_nothing) => request = asks_nothing,
+        }
+    }
     if !route.allows(request.method()) {
         return Err(refuse(
             request,

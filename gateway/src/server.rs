@@ -135,6 +135,7 @@ fn assemble(
         origins: config.origins,
         proxies: config.proxies,
         trusted_request_ids: settings.trusted_request_ids,
+        base_url: settings.base_url.as_str().trim_end_matches('/').to_owned(),
         pages: FormPages::new(Documents::new(&settings.base_url), database.clone()),
         proofs: Proofs::new(config.keys.clone(), settings.proof_bits),
         secrets: WebhookSecrets::start(database.clone(), config.keys, &batchers)?,

@@ -20,6 +20,8 @@ use crate::{
 
 /// The running gateway.
 pub(crate) struct Gateway {
+    /// The public address, without a slash at its end.
+    pub(crate) base_url: String,
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
     pub(crate) trusted_request_ids: bool,

@@ -101,6 +101,7 @@ pub fn delivery(address: WebhookAddress) -> WebhookDelivery {
         webhook: address.webhook,
         memory: None,
         same_by: None,
+        event_type: None,
         headers: KeptHeaders::default(),
         receipt: receipt(),
     }

@@ -32,6 +32,7 @@ pub fn delivery_to(address: WebhookAddress) -> WebhookDelivery {
         webhook: address.webhook,
         memory: None,
         same_by: None,
+        event_type: None,
         headers: KeptHeaders::default(),
         receipt: receipt(),
     }

@@ -15,10 +15,9 @@ use letterbox_common::{
         MemberRole, Program, Proof, RefusedReason, RunState, SegmentState, SignalKind,
         WorkflowState,
     },
-    webhook::{DeliveryFault, Scheme},
+    webhook::DeliveryFault,
 };
 use letterbox_database::{Role, Statement};
-use letterbox_operator::SameBy;
 use letterbox_tests::{World, assert_tells, eventually};
 use letterbox_workflow::{
     ApproveBy, Decision, Steering, Untrusted,
@@ -117,8 +116,6 @@ async fn the_words_of_every_enum_equal_the_check_of_its_column() {
         (("signals", "kind"), SignalKind::WORDS),
         (("subscriptions", "signal_kind"), SignalKind::WORDS),
         (("connected_accounts", "waits_for"), AccountWait::WORDS),
-        (("webhooks", "same_by"), SameBy::WORDS),
-        (("webhooks", "scheme"), Scheme::WORDS),
         (("webhook_refusals", "reason"), DeliveryFault::WORDS),
         (("spilled_messages", "message_type"), MessageType::WORDS),
         (("claim_halves", "source"), ClaimKind::WORDS),

@@ -3,7 +3,7 @@
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use letterbox_common::{sealing::Secret, webhook::Scheme};
+use letterbox_common::{sealing::Secret, webhook::Tool};
 use letterbox_tests::{
     Answer, Process, Webhook, World, assert_hides, assert_tells, command_file, eventually,
     http_client, sign,
@@ -74,30 +74,41 @@ fn rules() -> String {
     .to_string()
 }
 
-/// Each scheme: signed by `letterbox send webhook`, taken once; signed otherwise, refused like
-/// everything else, byte for byte.
+/// Signed by `letterbox send webhook`, taken once; signed otherwise, refused like everything else,
+/// byte for byte. One tool for each way of signing.
 #[tokio::test]
-async fn every_scheme_is_signed_and_verified() {
+async fn every_way_of_signing_is_verified() {
     let (world, gateway, _worker) = World::with_both().await;
     let workspace = workspace(&world).await;
     let unknown = post(&nowhere(&gateway, &workspace), &[], "{}").await;
     assert_eq!(unknown.status, 401);
-    let mut signals = 0;
-    for scheme in Scheme::ALL {
-        let custom = command_file(&format!("{workspace}.rules"), &rules());
-        let by = match scheme {
-            Scheme::Custom => format!(" --scheme custom --rules {custom}"),
-            scheme => format!(" --scheme {scheme}"),
-        };
+    let custom = command_file(&format!("{workspace}.rules"), &rules());
+    let ways = [
+        "letterbox",
+        "github",
+        "shopify",
+        "stripe",
+        "slack",
+        "standard-webhooks",
+        "svix",
+        "paystack",
+        "vercel",
+        "zendesk",
+        "front",
+        "paddle",
+        "hubspot",
+        &format!("custom --rules {custom}"),
+    ];
+    for tool in ways {
+        let by = format!(" --tool {tool}");
         let webhook = made(&world, &gateway, &workspace, &by);
         let (secret, body) = files(&webhook, r#"{"type":"x"}"#);
         let url = &webhook.url;
         let send = format!("send webhook --url {url} --secret-file {secret}{by}");
         let sent = world.order(format!("{send} {body}"));
-        assert_eq!(sent["answer"], json!({"received": true}), "{scheme}");
+        assert_eq!(sent["answer"], json!({"received": true}), "{tool}");
         let again = world.order(format!("{send} {body}"));
-        assert_eq!(again["answer"]["deduplicated"], true, "{scheme}");
-        signals += 1;
+        assert_eq!(again["answer"]["deduplicated"], true, "{tool}");
 
         let told = world.order(format!("{send} --explain {body}"));
         assert_tells(told["hashed"].as_str().unwrap(), &[r#"{"type":"x"}"#]);
@@ -112,17 +123,17 @@ async fn every_scheme_is_signed_and_verified() {
             })
             .collect();
         let replayed = post(&webhook.url, &headers, r#"{"type":"x"}"#).await;
-        assert!(replayed.is_duplicate(), "{scheme}: {replayed:?}");
+        assert!(replayed.is_duplicate(), "{tool}: {replayed:?}");
         for (headers, body) in [(&headers[..], "[]"), (&[], r#"{"type":"x"}"#)] {
-            assert_eq!(post(&webhook.url, headers, body).await, unknown, "{scheme}");
+            assert_eq!(post(&webhook.url, headers, body).await, unknown, "{tool}");
         }
-        // Nobody is let in by the service's own scheme but where it is the webhook's.
-        if *scheme != Scheme::Letterbox {
+        // Nobody is let in by the service's own signature but where it is the webhook's.
+        if tool != "letterbox" {
             let own = [signed(&webhook, "[]")];
-            assert_eq!(post(&webhook.url, &own, "[]").await, unknown, "{scheme}");
+            assert_eq!(post(&webhook.url, &own, "[]").await, unknown, "{tool}");
         }
     }
-    world.await_signals(signals).await;
+    world.await_signals(ways.len() as i64).await;
 }
 
 /// What a tool says in headers goes with the signal, what is signed apart; of a repeat nothing.
@@ -133,7 +144,7 @@ async fn headers_go_with_the_signal() {
     letterbox_tests::marks::mark("canary-of-a-header");
     let never = "Bearer canary-of-a-header";
 
-    let github = made(&world, &gateway, &workspace, " --scheme github");
+    let github = made(&world, &gateway, &workspace, " --tool github");
     let body = r#"{"zen":"Design for failure."}"#;
     let signature = format!("sha256={}", sign(&github.secret, body.as_bytes()));
     let id = "72d3162e-cc78-11e3-81ab-4c9367dc0958";
@@ -158,9 +169,9 @@ async fn headers_go_with_the_signal() {
     let unsigned = json!({"x-github-event": "ping", "x-github-delivery": id});
     assert_eq!(kept(), json!({ "unsigned": unsigned }));
 
-    let svix = made(&world, &gateway, &workspace, " --scheme svix");
+    let svix = made(&world, &gateway, &workspace, " --tool svix");
     let (secret, file) = files(&svix, body);
-    let by = format!("--url {} --secret-file {secret} --scheme svix", svix.url);
+    let by = format!("--url {} --secret-file {secret} --tool svix", svix.url);
     world.order(format!("send webhook {by} {file}"));
     world.await_signals(2).await;
     let headers = kept();
@@ -190,7 +201,10 @@ async fn headers_go_with_the_signal() {
     }
     for (refused, told) in [
         ("--kept-headers X-Gitlab-Token", "can hold a credential"),
-        ("--scheme github --kept-headers X-Event", "says itself"),
+        (
+            "--tool github --kept-headers X-Hub-Signature-256",
+            "can hold a credential",
+        ),
     ] {
         let create = format!("webhook create --workspace {workspace} --name T {refused}");
         world.assert_refused(create, told);
@@ -203,13 +217,14 @@ async fn headers_go_with_the_signal() {
 async fn a_webhook_can_go_by_the_senders_id() {
     let (world, gateway, _worker) = World::with_both().await;
     let workspace = workspace(&world).await;
-    let by_body = made(&world, &gateway, &workspace, " --scheme svix");
-    let by_id = made(&world, &gateway, &workspace, " --scheme svix --same-by id");
-    let rules = Scheme::Svix.rules().unwrap();
+    let by_body = made(&world, &gateway, &workspace, " --tool svix");
+    let by_id = made(&world, &gateway, &workspace, " --tool svix --same-by id");
+    let rules = "svix".parse::<Tool>().unwrap().rules().unwrap();
     let send = async |webhook: &Webhook, id: &str, body: &str| {
-        let secret = Secret::new(webhook.secret.clone().into_bytes());
+        let keys = rules.keys(&Secret::new(webhook.secret.clone().into_bytes()));
         let now = Timestamp::now().as_second().unsigned_abs();
-        let signed = rules.sign(&rules.key(&secret).unwrap(), body.as_bytes(), now, id);
+        let signed = rules.sign(&keys.unwrap(), "", body.as_bytes(), now, id);
+        let signed = signed.unwrap();
         let headers = signed.headers.iter();
         let headers = headers.map(|(name, value)| (&**name, value.clone()));
         post(&webhook.url, &headers.collect::<Vec<_>>(), body).await
@@ -255,7 +270,7 @@ async fn a_secret_that_a_tool_has_given_is_used() {
     let workspace = workspace(&world).await;
     let secret = "It's a Secret to Everybody\n";
     let file = command_file(&format!("{workspace}.github"), secret);
-    let by = format!(" --scheme github --secret-file {file}");
+    let by = format!(" --tool github --secret-file {file}");
     let webhook = made(&world, &gateway, &workspace, &by);
     assert_eq!(webhook.secret, "It's a Secret to Everybody");
     let signature = sign(&webhook.secret, b"[1]");
@@ -264,13 +279,13 @@ async fn a_secret_that_a_tool_has_given_is_used() {
 
     let bad = r#"{"header":"x","signed":"{body}"}"#;
     let bad = command_file(&format!("{workspace}.bad"), bad);
-    let unknown = r#"{"header":"x","encoding":"hex","signed":"{method}:{body}"}"#;
+    let unknown = r#"{"header":"x","encoding":"hex","signed":"{host}:{body}"}"#;
     let unknown = command_file(&format!("{workspace}.unknown"), unknown);
-    let order = format!("webhook create --workspace {workspace} --name x --scheme");
+    let order = format!("webhook create --workspace {workspace} --name x --tool");
     for (more, problem) in [
         (
             format!("standard-webhooks --secret-file {file}"),
-            "format of this scheme",
+            "format of this tool",
         ),
         (
             format!("github --allow-from nowhere --secret-file {file}"),
@@ -279,7 +294,7 @@ async fn a_secret_that_a_tool_has_given_is_used() {
         (format!("custom --rules {bad}"), "encoding"),
         (
             format!("custom --rules {unknown}"),
-            "unknown placeholder {method}; known: {body}, {timestamp}, {id}",
+            "unknown placeholder {host}; known: {body}, {timestamp}, {id}",
         ),
         (format!("stripe --rules {bad}"), "its own rules"),
     ] {
@@ -294,7 +309,7 @@ async fn a_secret_that_a_tool_has_given_is_used() {
 async fn slacks_challenge_is_answered_when_it_is_signed() {
     let (world, gateway) = World::with_gateway().await;
     let workspace = workspace(&world).await;
-    let slack = made(&world, &gateway, &workspace, " --scheme slack");
+    let slack = made(&world, &gateway, &workspace, " --tool slack");
     let plain = made(&world, &gateway, &workspace, "");
     let body = r#"{"type":"url_verification","token":"x","challenge":"3eZbrw1aB"}"#;
     let time = Timestamp::now().as_second();
@@ -404,18 +419,17 @@ async fn the_owner_learns_why_a_delivery_was_refused() {
     letterbox_tests::marks::assert_unmarked("the log of refusals", &stored);
 }
 
-/// While gateways are replaced, an older one meets a scheme that it does not know: it waits for its
+/// While gateways are replaced, an older one meets a tool that it does not know: it waits for its
 /// successor with that webhook, and with no other that is looked up at the same moment.
 #[tokio::test]
-async fn a_scheme_of_a_newer_version_keeps_nobody_else_waiting() {
+async fn a_tool_of_a_newer_version_keeps_nobody_else_waiting() {
     let (world, gateway) = World::with_gateway().await;
     let workspace = workspace(&world).await;
     let (known, newer) = (
         made(&world, &gateway, &workspace, ""),
-        made(&world, &gateway, &workspace, " --scheme github"),
+        made(&world, &gateway, &workspace, " --tool github"),
     );
-    let change = "ALTER TABLE webhooks DROP CONSTRAINT webhooks_scheme_check;
-        UPDATE webhooks SET scheme = 'newer' WHERE scheme = 'github'";
+    let change = "UPDATE webhooks SET tool = 'newer' WHERE tool = 'github'";
     world.change(change).await;
     let delivered = (0..40).map(|number| {
         let webhook = if number % 2 == 0 { &known } else { &newer };
@@ -447,7 +461,7 @@ async fn providers_own_libraries_are_understood() {
             println!("{provider}: Node.js is not here");
             continue;
         };
-        let by = format!(" --scheme {provider}");
+        let by = format!(" --tool {provider}");
         let webhook = made(&world, &gateway, &workspace, &by);
         let body = format!(r#"{{"from": "{provider}", "text":"é\u0041"}}"#);
         let signed = sign_by(signer, provider, &webhook.secret, &body).await;

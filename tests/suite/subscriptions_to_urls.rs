@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use letterbox_common::{sealing::Secret, states::MemberRole, webhook::Scheme};
+use letterbox_common::{sealing::Secret, states::MemberRole, webhook::Tool};
 use letterbox_tests::{
     Answer, MailServer, Peer, Received, Reply, assert_hides, assert_holds, assert_tells, eventually,
 };
@@ -35,13 +35,14 @@ fn ids(received: &[Received]) -> Vec<String> {
 
 /// Whether a request is signed with this secret now.
 fn is_signed(received: &Received, secret: &str) -> bool {
-    let rules = Scheme::StandardWebhooks.rules().unwrap();
-    let key = rules.key(&Secret::new(secret.into())).unwrap();
+    let rules = Tool::standard_webhooks().rules().unwrap();
+    let keys = rules.keys(&Secret::new(secret.into())).unwrap();
     let at = received.header("webhook-timestamp").unwrap();
     let at: u64 = at.parse().unwrap();
     let now = jiff::Timestamp::now().as_second().unsigned_abs();
     let id = received.header("webhook-id").unwrap();
-    let signed = rules.sign(&key, received.body.as_bytes(), at, id).headers;
+    let signed = rules.sign(&keys, "", received.body.as_bytes(), at, id);
+    let signed = signed.unwrap().headers;
     let mut signed = signed.iter();
     signed.all(|(name, value)| received.header(name) == Some(value)) && now - at < 60
 }

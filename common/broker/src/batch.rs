@@ -300,6 +300,7 @@ mod tests {
             webhook: WebhookId::generate(),
             memory: None,
             same_by: None,
+            event_type: None,
             headers: KeptHeaders::default(),
             receipt: Receipt {
                 received_at: Timestamp::from_millisecond(1_790_000_000_123).unwrap(),

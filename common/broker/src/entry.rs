@@ -31,6 +31,9 @@ pub struct WebhookDelivery {
     /// The id that its sender has given it, if that makes it the same as another one, not its body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_by: Option<String>,
+    /// What its tool calls the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<String>,
     /// What was kept of the headers of the request; older messages lack it.
     #[serde(default, skip_serializing_if = "KeptHeaders::is_empty")]
     pub headers: KeptHeaders,

@@ -1,13 +1,12 @@
 //! Headers that are kept of a delivery: what a tool says beside the body, such as the type of its
-//! event. Which ones follows from the scheme; a webhook of Letterbox's own scheme, or of a custom
-//! one, names some more. No credential and no address is kept, as far as names tell.
+//! event. Which ones follows from the tool; a webhook names some more. No credential and no address is kept, as far as names tell.
 
 use std::collections::BTreeMap;
 
 use http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
-use super::{Headers, Rules, Scheme};
+use super::{Headers, Rules, Tool};
 
 /// Maximum names that a webhook adds.
 const MAX_NAMES: usize = 8;
@@ -76,9 +75,6 @@ pub enum InvalidKept {
     /// There are too many.
     #[error("a webhook names at most 8 headers to keep")]
     TooMany,
-    /// The scheme says itself which headers are kept.
-    #[error("the scheme {0} says itself which headers are kept")]
-    OfScheme(Scheme),
 }
 
 /// The names of headers that a webhook keeps, and which of them are signed.
@@ -96,30 +92,13 @@ pub struct KeptHeaders {
     pub unsigned: BTreeMap<String, String>,
 }
 
-impl Scheme {
-    /// The headers that tools of this scheme send beside what they sign.
-    fn kept(self) -> &'static [&'static str] {
-        match self {
-            Self::Github => &["x-github-event", "x-github-delivery", "x-github-hook-id"],
-            Self::Shopify => &[
-                "x-shopify-topic",
-                "x-shopify-shop-domain",
-                "x-shopify-webhook-id",
-            ],
-            _ => &[],
-        }
-    }
-}
-
 impl KeptNames {
-    /// Those of a webhook: what its scheme signs, what its tools send, and what it names itself.
+    /// Those of a webhook: what is signed of them, what is known of its tool, and what it names
+    /// itself.
     ///
     /// # Errors
-    /// When a name can't be kept, or the scheme takes none.
-    pub fn new(scheme: Scheme, rules: &Rules, named: &[String]) -> Result<Self, InvalidKept> {
-        if !named.is_empty() && !matches!(scheme, Scheme::Letterbox | Scheme::Custom) {
-            return Err(InvalidKept::OfScheme(scheme));
-        }
+    /// When a name can't be kept.
+    pub fn new(tool: Tool, rules: &Rules, named: &[String]) -> Result<Self, InvalidKept> {
         if named.len() > MAX_NAMES {
             return Err(InvalidKept::TooMany);
         }
@@ -130,19 +109,19 @@ impl KeptNames {
                 return Err(InvalidKept::Never(name.clone()));
             }
         }
-        Ok(Self::of_stored(scheme, rules, named))
+        Ok(Self::of_stored(tool, rules, named))
     }
 
     /// The same, of what is stored: a name that can't be kept is left out, whatever it was when the
     /// webhook was made, because it is no reason to refuse a delivery.
     #[must_use]
-    pub fn of_stored(scheme: Scheme, rules: &Rules, named: &[String]) -> Self {
+    pub fn of_stored(tool: Tool, rules: &Rules, named: &[String]) -> Self {
         let signed = [&rules.id_header, &rules.timestamp_header];
         let signed = signed.into_iter().flatten().map(|name| (&**name, true));
-        let of_scheme = scheme.kept().iter().map(|name| (*name, false));
+        let of_tool = tool.described().kept.iter().map(|name| (&**name, false));
         let named = named.iter().map(|name| (&**name, false));
         let mut names: Vec<(HeaderName, bool)> = Vec::new();
-        for (name, is_signed) in signed.chain(of_scheme).chain(named) {
+        for (name, is_signed) in signed.chain(of_tool).chain(named) {
             let Ok(name) = name.parse() else { continue };
             if may_be_kept(&name, rules) && !names.iter().any(|(known, _)| *known == name) {
                 names.push((name, is_signed));
@@ -185,7 +164,9 @@ fn may_be_kept(name: &HeaderName, rules: &Rules) -> bool {
     let is_known = KNOWN.contains(&name);
     let has_word = || name.split('-').any(|word| NEVER_WORDS.contains(&word));
     let has_part = || NEVER.iter().any(|never| name.contains(never));
-    !name.eq_ignore_ascii_case(&rules.header) && (is_known || !has_word() && !has_part())
+    let mut signatures = rules.header.names().iter();
+    !signatures.any(|one| name.eq_ignore_ascii_case(one))
+        && (is_known || !has_word() && !has_part())
 }
 
 impl KeptHeaders {
@@ -193,6 +174,13 @@ impl KeptHeaders {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.signed.is_empty() && self.unsigned.is_empty()
+    }
+
+    /// What was kept of the header of this name in lower case.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.signed.get(name).or_else(|| self.unsigned.get(name));
+        found.map(String::as_str)
     }
 
     /// Bytes of names and values.
@@ -224,9 +212,10 @@ mod tests {
 
     use super::*;
 
-    fn names(scheme: Scheme, named: &[&str]) -> Result<KeptNames, InvalidKept> {
+    fn names(tool: &str, named: &[&str]) -> Result<KeptNames, InvalidKept> {
         let named: Vec<String> = named.iter().map(|name| (*name).to_owned()).collect();
-        KeptNames::new(scheme, &scheme.rules().unwrap(), &named)
+        let tool: Tool = tool.parse().unwrap();
+        KeptNames::new(tool, &tool.rules().unwrap(), &named)
     }
 
     fn kept(names: &KeptNames, headers: &[(&'static str, &str)]) -> KeptHeaders {
@@ -243,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_is_signed_is_told_apart() {
-        let github = names(Scheme::Github, &[]).unwrap();
+        let github = names("github", &[]).unwrap();
         let sent = [
             ("x-github-event", "push"),
             ("x-hub-signature-256", "sha256=00"),
@@ -254,7 +243,7 @@ mod tests {
             headers.to_json().unwrap(),
             r#"{"unsigned":{"x-github-event":"push"}}"#
         );
-        let svix = names(Scheme::Svix, &[]).unwrap();
+        let svix = names("svix", &[]).unwrap();
         let headers = kept(&svix, &[("svix-id", "msg_1"), ("svix-timestamp", "17")]);
         let json = headers.to_json().unwrap();
         assert_eq!(
@@ -267,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_certain() {
-        let own = names(Scheme::Letterbox, &["X-Event", "x-long"]).unwrap();
+        let own = names("letterbox", &["X-Event", "x-long"]).unwrap();
         let long = "x".repeat(1_020);
         let headers = kept(&own, &[("x-long", &long), ("x-event", "made")]);
         assert_eq!(headers.unsigned.len(), 1, "there is no room for both");
@@ -301,27 +290,23 @@ mod tests {
             "x-envoy-external-address",
             "x-original-for",
         ] {
-            let refused = names(Scheme::Letterbox, &[name]).unwrap_err();
+            let refused = names("letterbox", &[name]).unwrap_err();
             assert_eq!(refused, InvalidKept::Never(name.to_owned()));
         }
         let named = ["X-Event-Key", "x-request-id", "Idempotency-Key", "x-author"];
-        assert_eq!(names(Scheme::Letterbox, &named).unwrap().0.len(), 4);
+        assert_eq!(names("letterbox", &named).unwrap().0.len(), 4);
         // What was stored before a name was refused costs no delivery.
-        let rules = Scheme::Letterbox.rules().unwrap();
+        let rules = Tool::letterbox().rules().unwrap();
         let stored = ["x-auth".to_owned(), "a b".to_owned(), "x-a".to_owned()];
-        let stored = KeptNames::of_stored(Scheme::Letterbox, &rules, &stored);
+        let stored = KeptNames::of_stored(Tool::letterbox(), &rules, &stored);
         assert_eq!(stored.0, [(HeaderName::from_static("x-a"), false)]);
         assert!(matches!(
-            names(Scheme::Letterbox, &["a b"]),
+            names("letterbox", &["a b"]),
             Err(InvalidKept::Name(_))
         ));
         assert!(matches!(
-            names(Scheme::Letterbox, &["x-a"; 9]),
+            names("letterbox", &["x-a"; 9]),
             Err(InvalidKept::TooMany)
-        ));
-        assert!(matches!(
-            names(Scheme::Github, &["x-a"]),
-            Err(InvalidKept::OfScheme(Scheme::Github))
         ));
     }
 }

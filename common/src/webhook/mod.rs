@@ -1,14 +1,23 @@
-//! Webhooks: their addresses, the signatures of bodies, and the headers that are kept.
+//! Webhooks: their addresses, the tools that send to them, how those sign, and the headers that are
+//! kept.
 
 mod address;
+mod fault;
 mod kept;
+mod keys;
+mod same_by;
 mod scheme;
 mod signature;
+mod tools;
 
 pub use address::WebhookAddress;
+pub use fault::DeliveryFault;
 pub use kept::{InvalidKept, KeptHeaders, KeptNames};
+pub use keys::{Algorithm, InvalidKey, Keys, Kinds};
+pub use same_by::{InvalidSameBy, SameBy};
 pub use scheme::{
-    DeliveryFault, Encoding, Headers, InvalidSecret, Rules, RulesError, Scheme, SecretEncoding,
-    Signed, secret_for,
+    Encoding, Handshake, Header, Headers, Reply, Rules, RulesError, SecretEncoding, Signed,
+    Template, TimeFormat, WebhookRequest, echo, is_asked, secret_for,
 };
 pub use signature::{InvalidSignature, SIGNATURE_HEADER, Signature, SigningKey, generate_secret};
+pub use tools::{Described, KindPlace, SecretMaker, Tool, UnknownTool, tools_of};

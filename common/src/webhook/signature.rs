@@ -29,11 +29,6 @@ pub struct Signature([u8; SIGNATURE_BYTES]);
 pub struct InvalidSignature;
 
 impl Signature {
-    /// Creates a signature from its bytes.
-    pub(super) fn of_bytes(bytes: [u8; SIGNATURE_BYTES]) -> Self {
-        Self(bytes)
-    }
-
     /// The bytes of the signature.
     pub(crate) fn bytes(&self) -> &[u8; SIGNATURE_BYTES] {
         &self.0

@@ -59,8 +59,9 @@ impl IntakeItem for Delivery {
     }
 
     fn length(&self) -> usize {
-        let id = self.proven.same_by.as_ref().map_or(0, String::len);
-        self.body.len() + self.proven.headers.length() + id
+        let texts = [&self.proven.same_by, &self.proven.event_type];
+        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+        self.body.len() + self.proven.headers.length() + texts
     }
 
     fn into_entry(self, id: DeliveryId) -> (WebhookDelivery, Bytes) {
@@ -69,6 +70,7 @@ impl IntakeItem for Delivery {
             memory,
             headers,
             same_by,
+            event_type,
             ..
         } = self.proven;
         let entry = WebhookDelivery {
@@ -77,6 +79,7 @@ impl IntakeItem for Delivery {
             webhook,
             memory: (memory != webhook).then_some(memory),
             same_by,
+            event_type,
             headers,
             receipt: self.receipt,
         };

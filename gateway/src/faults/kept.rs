@@ -18,6 +18,7 @@ pub(super) struct Refused {
     pub(super) address: WebhookAddress,
     pub(super) at: Timestamp,
     pub(super) reason: DeliveryFault,
+    pub(super) detail: Option<String>,
     pub(super) request_id: Option<String>,
 }
 
@@ -95,6 +96,7 @@ mod tests {
             address,
             at: Timestamp::UNIX_EPOCH,
             reason: DeliveryFault::Digest,
+            detail: None,
             request_id: None,
         }
     }

@@ -27,9 +27,11 @@ pub(crate) use self::store::STATEMENTS;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a delivery was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WebhookFault {
     pub(crate) reason: DeliveryFault,
+    /// What was received, as far as that explains it.
+    pub(crate) detail: Option<String>,
     /// Whether its webhook was found; `false` also if it was not looked up.
     pub(crate) is_found: bool,
 }
@@ -73,6 +75,7 @@ impl Faults {
             address,
             at: Timestamp::now(),
             reason: fault.reason,
+            detail: fault.detail,
             request_id,
         };
         self.shared.kept.lock().add(refused, fault.is_found);

@@ -13,8 +13,8 @@ statements! {
     /// Writes the refusals of webhooks that exist.
     fn note_refusals(
         workspaces: &[WorkspaceId], webhooks: &[WebhookId], times: &[Timestamp],
-        reasons: &[DeliveryFault], requests: &[Option<&str>],
-    ) = "SELECT note_refusals($1, $2, $3, $4, $5)";
+        reasons: &[DeliveryFault], details: &[Option<&str>], requests: &[Option<&str>],
+    ) = "SELECT note_refusals($1, $2, $3, $4, $5, $6)";
 }
 
 pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(), DatabaseError> {
@@ -22,6 +22,7 @@ pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(),
     let webhooks: Vec<WebhookId> = refused.iter().map(|one| one.address.webhook).collect();
     let times: Vec<Timestamp> = refused.iter().map(|one| one.at).collect();
     let reasons: Vec<DeliveryFault> = refused.iter().map(|one| one.reason).collect();
+    let details: Vec<Option<&str>> = refused.iter().map(|one| one.detail.as_deref()).collect();
     let requests: Vec<Option<&str>> = refused
         .iter()
         .map(|one| one.request_id.as_deref())
@@ -32,6 +33,7 @@ pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(),
         &webhooks,
         &times,
         &reasons,
+        &details,
         &requests,
     )
     .await

@@ -18,19 +18,38 @@ pub(super) fn require_json(headers: &HeaderMap) -> Result<(), Refusal> {
     ))
 }
 
+/// Refuses a body without a content type of JSON: as [`require_json`], or one that is based on it,
+/// such as `application/cloudevents+json`.
+///
+/// # Errors
+/// 400.
+pub(super) fn require_json_of_any_kind(headers: &HeaderMap) -> Result<(), Refusal> {
+    let of_kind = |media_type: &[u8]| {
+        let kind = media_type.to_ascii_lowercase();
+        kind.starts_with(b"application/") && kind.ends_with(b"+json")
+    };
+    match media_type(headers).is_some_and(of_kind) {
+        true => Ok(()),
+        false => require_json(headers),
+    }
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
+    media_type(headers).is_some_and(|given| given.eq_ignore_ascii_case(b"application/json"))
+}
+
+/// The media type, without parameters, if there is one.
+fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
     let mut given = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(value), None) = (given.next(), given.next()) else {
-        return false;
+        return None;
     };
     let media_type = value
         .as_bytes()
         .split(|b| *b == b';')
         .next()
         .unwrap_or_default();
-    media_type
-        .trim_ascii()
-        .eq_ignore_ascii_case(b"application/json")
+    Some(media_type.trim_ascii())
 }
 
 #[cfg(test)]
@@ -65,5 +84,19 @@ mod tests {
         }
         assert!(!check(&[]));
         assert!(!check(&["application/json", "application/json"]));
+        for (value, is_fine) in [
+            ("application/vnd.api+json", true),
+            ("Application/CloudEvents+JSON; charset=utf-8", true),
+            ("application/json", true),
+            ("text/x+json", false),
+            ("application/x+jsonp", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, value.parse().unwrap())]);
+            assert_eq!(
+                require_json_of_any_kind(&headers).is_ok(),
+                is_fine,
+                "{value}"
+            );
+        }
     }
 }

@@ -3,10 +3,17 @@
 use std::{net::IpAddr, pin::pin};
 
 use bytes::Bytes;
-use hyper::{Request, StatusCode, body::Incoming, header::HeaderMap};
+use hyper::{
+    Method, Request, StatusCode,
+    body::Incoming,
+    header::{self, HeaderMap},
+    http::request,
+};
 use jiff::Timestamp;
-use letterbox_common::webhook::{DeliveryFault, Scheme, WebhookAddress};
-use serde::Deserialize;
+use letterbox_common::{
+    json_object,
+    webhook::{DeliveryFault, Reply, SameBy, WebhookAddress, WebhookRequest, echo, is_asked},
+};
 
 use super::content_type;
 use crate::{
@@ -18,7 +25,7 @@ use crate::{
     json, request_id,
     state::Gateway,
     trace,
-    webhook_secrets::{Presented, VerifyError},
+    webhook_secrets::{Presented, Proven, VerifyError},
 };
 
 /// How often a delivery is verified by what its webhook is now, if that changes meanwhile.
@@ -29,10 +36,14 @@ const MAX_VERSIONS: usize = 3;
 pub(crate) enum Recorded {
     First,
     Duplicate,
-    /// Not a delivery: a verified sender asks whether this is the URL of its webhook, and gets its
-    /// challenge back.
-    Challenge(String),
+    /// Not a delivery: a tool asks something before it sends events.
+    Reply(Reply),
 }
+
+/// Maximum characters that are told of a header.
+const MAX_TOLD: usize = 80;
+/// Maximum characters of what a tool calls an event.
+const MAX_EVENT_TYPE: usize = 100;
 
 /// Takes one delivery for the webhook that `token`, the last segment of the URL, names.
 pub(crate) async fn receive(
@@ -54,20 +65,28 @@ pub(crate) async fn receive(
     let body = body.inspect_err(|refusal| {
         // The owner should see this fault although no signature could be checked.
         if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            let length = head.headers.get(header::CONTENT_LENGTH);
             let fault = WebhookFault {
                 reason: DeliveryFault::TooLarge,
                 is_found: gateway.secrets.knows(address),
+                detail: length.map(|length| format!("{} bytes", told(length.as_bytes()))),
             };
             note(gateway, address, fault, &head.headers);
         }
     })?;
-    let from = gateway.proxies.address(peer, &head.headers);
+    let presented = Presented {
+        request: webhook_request(gateway, &head, &body),
+        from: gateway.proxies.address(peer, &head.headers),
+    };
+    if let Some(reply) = echo(&presented.request) {
+        return Ok(Recorded::Reply(reply));
+    }
 
     // Everything that needs a server, within the deadline of the answer.
     let accepting = pin!(async {
         for _ in 0..MAX_VERSIONS {
             let body = body.clone();
-            let accepting = accept(gateway, address, from, &head.headers, body, received_at);
+            let accepting = accept(gateway, address, presented, body, received_at);
             if let Some(recorded) = accepting.await? {
                 return Ok(recorded);
             }
@@ -79,40 +98,84 @@ pub(crate) async fn receive(
         .unwrap_or_else(|_| Err(Refusal::temporarily_unavailable()))
 }
 
+/// Answers what a tool asks of a URL without sending an event; `None` if it asks nothing.
+pub(crate) async fn asked(
+    gateway: &Gateway,
+    peer: IpAddr,
+    token: &str,
+    head: &request::Parts,
+) -> Option<Result<Reply, Refusal>> {
+    let address = token.parse::<WebhookAddress>().ok()?;
+    let request = webhook_request(gateway, head, &[]);
+    if head.method == Method::HEAD {
+        return Some(Ok(Reply::Text(String::new())));
+    }
+    if let Some(reply) = echo(&request) {
+        return Some(Ok(reply));
+    }
+    if head.method != Method::GET || !is_asked(head.uri.query()?) {
+        return None;
+    }
+    let presented = Presented {
+        request,
+        from: gateway.proxies.address(peer, &head.headers),
+    };
+    let answering = gateway.secrets.answer(address, presented);
+    let answer = tokio::time::timeout(gateway.answer_deadline, answering).await;
+    let answer = answer.unwrap_or(Err(VerifyError::Unavailable));
+    Some(answer.map_err(|error| refused(gateway, address, error, &head.headers)))
+}
+
+fn webhook_request<'a>(
+    gateway: &'a Gateway,
+    head: &'a request::Parts,
+    body: &'a [u8],
+) -> WebhookRequest<'a> {
+    WebhookRequest {
+        method: head.method.as_str(),
+        base: &gateway.base_url,
+        target: head
+            .uri
+            .path_and_query()
+            .map_or("", |target| target.as_str()),
+        headers: &head.headers,
+        body,
+    }
+}
+
 /// `None` if the webhook was changed or deleted since it was cached: then it is looked up.
 async fn accept(
     gateway: &Gateway,
     address: WebhookAddress,
-    from: IpAddr,
-    headers: &HeaderMap,
+    presented: Presented<'_>,
     body: Bytes,
     received_at: Timestamp,
 ) -> Result<Option<Recorded>, Refusal> {
+    let headers = presented.request.headers;
     // Signature, before anything is parsed.
-    let request = Presented {
-        headers,
-        body: &body,
-        from,
-    };
-    let verified = gateway.secrets.verify(address, request).await;
-    let proven = verified.map_err(|error| {
-        if let VerifyError::Refused(fault) = error {
-            note(gateway, address, fault, headers);
-        }
-        refuse(error)
-    })?;
+    let verified = gateway.secrets.verify(address, presented).await;
+    let mut proven = verified.map_err(|error| refused(gateway, address, error, headers))?;
 
     // Content type, UTF-8, JSON. Only a webhook that still exists may say what is wrong; the cached
     // one may have been deleted a moment ago.
-    if let Err((reason, refusal)) = check_json(headers, &body) {
-        gateway.secrets.find(address, from).await.map_err(refuse)?;
-        let is_found = true;
-        note(gateway, address, WebhookFault { reason, is_found }, headers);
-        return Err(refusal);
+    let find = async || {
+        gateway
+            .secrets
+            .find(address, presented.from)
+            .await
+            .map_err(refuse)
+    };
+    match check_json(headers, &body) {
+        Err((fault, refusal)) => {
+            find().await?;
+            note(gateway, address, fault, headers);
+            return Err(refusal);
+        }
+        Ok(text) => look_into(&mut proven, text),
     }
-    if let Some(challenge) = challenge(proven.scheme, &body) {
-        gateway.secrets.find(address, from).await.map_err(refuse)?;
-        return Ok(Some(Recorded::Challenge(challenge)));
+    if let Some(reply) = proven.reply.take() {
+        find().await?;
+        return Ok(Some(Recorded::Reply(reply)));
     }
 
     let receipt = trace::receipt(headers, received_at);
@@ -168,34 +231,71 @@ fn refuse(error: VerifyError) -> Refusal {
     }
 }
 
+/// The refusal of who has not proven to be the tool, which is noted for the owner.
+fn refused(
+    gateway: &Gateway,
+    address: WebhookAddress,
+    error: VerifyError,
+    headers: &HeaderMap,
+) -> Refusal {
+    if let VerifyError::Refused(fault) = &error {
+        note(gateway, address, fault.clone(), headers);
+    }
+    refuse(error)
+}
+
 /// Records a fault for the owner of the webhook.
 fn note(gateway: &Gateway, address: WebhookAddress, fault: WebhookFault, headers: &HeaderMap) {
     let id = request_id::of(headers);
     gateway.faults.note(address, fault, id);
 }
 
-fn check_json(headers: &HeaderMap, body: &[u8]) -> Result<(), (DeliveryFault, Refusal)> {
-    let announced = content_type::require_json(headers);
-    announced.map_err(|refusal| (DeliveryFault::ContentType, refusal))?;
-    let refused = |error: json::NotJson| {
-        let refusal = Refusal::invalid_input(error.to_string());
-        (DeliveryFault::NotJson, refusal)
+/// Checks that a signed body is JSON, and returns it as text.
+fn check_json<'b>(headers: &HeaderMap, body: &'b [u8]) -> Result<&'b str, (WebhookFault, Refusal)> {
+    let fault = |reason, detail| WebhookFault {
+        reason,
+        is_found: true,
+        detail,
     };
-    json::check(body).map(drop).map_err(refused)
+    content_type::require_json_of_any_kind(headers).map_err(|refusal| {
+        let given = headers.get(header::CONTENT_TYPE);
+        let given = given.map_or_else(|| "none".to_owned(), |given| told(given.as_bytes()));
+        let reason = match given.starts_with("application/x-www-form-urlencoded") {
+            true => DeliveryFault::FormEncoded,
+            false => DeliveryFault::ContentType,
+        };
+        (fault(reason, Some(given)), refusal)
+    })?;
+    json::check(body).map_err(|error| {
+        let coding = headers.get(header::CONTENT_ENCODING);
+        let (reason, detail) = match coding.map(|coding| told(coding.as_bytes())) {
+            Some(coding) if coding != "identity" => (DeliveryFault::Compressed, coding),
+            _ => (DeliveryFault::NotJson, error.to_string()),
+        };
+        let refusal = Refusal::invalid_input(error.to_string());
+        (fault(reason, Some(detail)), refusal)
+    })
 }
 
-/// The challenge that Slack wants back before it sends events.
-fn challenge(scheme: Scheme, body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Verification {
-        #[serde(rename = "type")]
-        kind: String,
-        challenge: String,
+/// The beginning of a header, as far as it is visible ASCII.
+fn told(header: &[u8]) -> String {
+    let shown = header.iter().copied().take(MAX_TOLD);
+    let shown = shown.filter(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    shown.map(char::from).collect()
+}
+
+/// Reads what the body itself says of its event: its id and its type, if they are there.
+fn look_into(proven: &mut Proven, text: &str) {
+    if let Some(pointer) = &proven.same_by_member {
+        proven.same_by = SameBy::member(pointer, text);
     }
-    if scheme != Scheme::Slack {
-        return None;
+    let member = proven.event_type_member;
+    if let Some(found) = member.and_then(|pointer| json_object::at(text, pointer)) {
+        proven.event_type = serde_json::from_str(found).ok();
     }
-    let text = std::str::from_utf8(body).ok()?;
-    let asked: Verification = serde_json::from_str(text).ok()?;
-    (asked.kind == "url_verification").then_some(asked.challenge)
+    let is_plain = |name: &String| {
+        let length = name.chars().count();
+        (1..=MAX_EVENT_TYPE).contains(&length) && !name.contains(char::is_control)
+    };
+    proven.event_type.take_if(|name| !is_plain(name));
 }

@@ -12,7 +12,7 @@ use std::{
 use letterbox_common::{
     RandomError,
     sealing::{KeyRing, OpenError, Place, Seal, SealError},
-    webhook::{WebhookAddress, generate_secret},
+    webhook::{Kinds, WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
 use moka::sync::Cache;
@@ -78,6 +78,8 @@ pub(super) struct KeysByAddress {
     /// The verifiers of webhooks, by the version of their rows.
     verifiers: Cache<(WebhookAddress, i64), MadeVerifier>,
     decoy: Arc<Decoy>,
+    /// The kinds of keys that were found so far.
+    pub(super) kinds: Arc<Kinds>,
 }
 
 /// The verifier of a webhook, or why what is stored makes none.
@@ -116,6 +118,7 @@ impl KeysByAddress {
                 sealed,
                 verifier: verifier.clone(),
             }),
+            kinds: Arc::default(),
         };
         Ok((looking_up, verifier))
     }
@@ -129,6 +132,9 @@ impl KeysByAddress {
             Some(made) => made,
             None if found.is_live => {
                 let made = self.make_verifier(found).map(Arc::new);
+                if let Ok(made) = &made {
+                    self.kinds.see(made.keys());
+                }
                 self.verifiers.insert(key, made.clone());
                 made
             }

@@ -2,9 +2,9 @@
 //! verify signatures.
 //!
 //! A refusal is never decided from the cache. Every refused request has cost one signature check
-//! with the cached key (or a decoy), one look-up, and one more check: whether the webhook exists,
-//! is cached, was deleted, or belongs to another workspace changes nothing that a sender could
-//! measure. A request with a valid signature is served from the cache, where look-ups of others
+//! with the cached key (or a decoy), one look-up, and one more check, each by every algorithm that a
+//! webhook here has: whether the webhook exists, is cached, was deleted, or belongs to another
+//! workspace changes nothing that a sender could measure. A request with a valid signature is served from the cache, where look-ups of others
 //! can't delay it; if its webhook is gone by then, the claim fails.
 
 mod look_up;
@@ -17,7 +17,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use letterbox_common::{
     process::client_address::ClientAddress,
     sealing::KeyRing,
-    webhook::{DeliveryFault, WebhookAddress},
+    webhook::{DeliveryFault, Kinds, Reply, WebhookAddress, tools_of},
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
@@ -39,7 +39,7 @@ const MAX_CACHED: u64 = 10_000;
 const CACHE_TTL: Duration = Duration::from_secs(3600);
 
 /// Why a signature could not be confirmed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VerifyError {
     /// The signature is wrong, or there is no such webhook: the sender must not learn which. The
     /// owner may know the fault.
@@ -58,6 +58,7 @@ pub(crate) struct WebhookSecrets {
     /// Checked if no key is cached.
     decoy: Arc<Verifier>,
     trouble: LookUpTrouble,
+    kinds: Arc<Kinds>,
 }
 
 impl WebhookSecrets {
@@ -69,6 +70,7 @@ impl WebhookSecrets {
     ) -> Result<Self, DecoyError> {
         let (lookup, decoy) = KeysByAddress::new(database, keys)?;
         let trouble = lookup.trouble.clone();
+        let kinds = lookup.kinds.clone();
         let start = |name| {
             Batcher::start(
                 name,
@@ -79,6 +81,7 @@ impl WebhookSecrets {
         };
         Ok(Self {
             trouble,
+            kinds,
             lookup: start("webhook_secrets"),
             suspect_lookup: start("suspect_webhook_secrets"),
             suspects: Suspects::default(),
@@ -94,21 +97,54 @@ impl WebhookSecrets {
     pub(crate) async fn verify(
         &self,
         address: WebhookAddress,
-        request: Presented<'_>,
+        presented: Presented<'_>,
     ) -> Result<Proven, VerifyError> {
+        self.prove(address, presented, Verifier::proves).await
+    }
+
+    /// The answer to the question in a query, to who has proven to be the tool.
+    pub(crate) async fn answer(
+        &self,
+        address: WebhookAddress,
+        presented: Presented<'_>,
+    ) -> Result<Reply, VerifyError> {
+        let reply = self.prove(address, presented, Verifier::answers).await?;
+        self.find(address, presented.from).await?;
+        Ok(reply)
+    }
+
+    async fn prove<'p, T>(
+        &self,
+        address: WebhookAddress,
+        presented: Presented<'p>,
+        by: impl Fn(&Verifier, Presented<'p>) -> Option<T>,
+    ) -> Result<T, VerifyError> {
+        // Also by the decoy, whose result is ignored: the same work for every address.
+        let check = |verifier: Option<&Verifier>, decoy: &Verifier| {
+            let checked = by(verifier.unwrap_or(decoy), presented);
+            let proven = checked.filter(|_| verifier.is_some());
+            if proven.is_none() {
+                let keys = verifier.unwrap_or(decoy).keys();
+                self.kinds.even_out(keys, presented.request.body);
+            }
+            proven
+        };
         let cached = self.cache.get(&address);
-        if let Some(proven) = check(cached.as_deref(), &self.decoy, request) {
+        if let Some(proven) = check(cached.as_deref(), &self.decoy) {
             return Ok(proven);
         }
-        let client = request.from.into();
+        let client = presented.from.into();
         let found = self.look_up(address, client).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
-        // Also for the decoy, whose result is ignored: the same work for every address.
-        let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier, request) else {
+        let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier) else {
             self.suspects.count(client);
+            let reason = verifier.complaint(presented);
+            // Looked for whatever the reason is, so that it takes as long.
+            let tools = tools_of(presented.request.headers);
             return Err(self.refuse(WebhookFault {
-                reason: verifier.complaint(request),
+                reason,
                 is_found: found.is_live,
+                detail: tools.filter(|_| reason == DeliveryFault::Missing),
             }));
         };
         self.cache.insert(address, verifier);
@@ -137,6 +173,7 @@ impl WebhookSecrets {
         Err(VerifyError::Refused(WebhookFault {
             reason: DeliveryFault::Digest,
             is_found: false,
+            detail: None,
         }))
     }
 
@@ -162,12 +199,4 @@ impl WebhookSecrets {
     pub(crate) fn forget(&self, address: WebhookAddress) {
         self.cache.invalidate(&address);
     }
-}
-
-/// Makes one signature check, by the rules of the webhook or, without one, of the decoy.
-fn check(verifier: Option<&Verifier>, decoy: &Verifier, request: Presented<'_>) -> Option<Proven> {
-    let is_verified = verifier.unwrap_or(decoy).verifies(request);
-    verifier
-        .filter(|_| is_verified)
-        .map(|verifier| verifier.proven(request.headers))
 }

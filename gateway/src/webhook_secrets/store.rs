@@ -15,9 +15,9 @@ statements! {
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS sealed,
        coalesce(w.version, 0) AS version,
-       coalesce(w.scheme, 'letterbox') AS scheme, w.rules, w.allow_from,
-       coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by = 'id', false)
-           AS same_by_id,
+       coalesce(w.tool, 'letterbox') AS tool, w.rules, w.allow_from,
+       coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by, 'body') AS same_by,
+       coalesce(w.settable_until = 'infinity', false) AS awaits_secret,
        coalesce(w.memory_id, wanted.webhook_id) AS memory,
        coalesce(octet_length(d.filler), 0) AS decoys
 FROM unnest($1::uuid[], $2::uuid[]) AS wanted (workspace_id, webhook_id)
@@ -46,16 +46,18 @@ pub(super) struct StoredSecret {
 /// What a webhook checks, as it is stored.
 #[derive(Debug, Clone, FromRow)]
 pub(super) struct StoredChecks {
-    /// The word of a scheme, perhaps of a newer version.
-    pub(super) scheme: String,
-    /// The rules as JSON text, if the scheme is custom.
+    /// The name of a tool, perhaps of a newer version.
+    pub(super) tool: String,
+    /// The rules as JSON text, if the tool is custom.
     pub(super) rules: Option<String>,
     /// The networks that may send, as CIDR[,CIDR...]; `None` for all.
     pub(super) allow_from: Option<String>,
-    /// The names of headers that are kept besides those of the scheme.
+    /// The names of headers that are kept besides those of the tool.
     pub(super) kept_headers: Vec<String>,
-    /// Whether deliveries are the same by their sender's ids.
-    pub(super) same_by_id: bool,
+    /// What makes two deliveries one.
+    pub(super) same_by: String,
+    /// Whether its secret has yet to be set.
+    pub(super) awaits_secret: bool,
 }
 
 fn address(row: &Row) -> Result<WebhookAddress, RowError> {

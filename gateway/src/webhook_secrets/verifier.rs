@@ -1,4 +1,5 @@
-//! The verifier of one webhook: its key, its signature scheme, and the networks that may send.
+//! The verifier of one webhook: its keys, the rules by which its tool signs, and the networks that
+//! may send.
 
 use std::net::IpAddr;
 
@@ -7,16 +8,18 @@ use letterbox_common::{
     ids::WebhookId,
     process::networks::Networks,
     sealing::Secret,
-    webhook::{DeliveryFault, Headers, KeptHeaders, KeptNames, Rules, Scheme, SigningKey},
+    webhook::{
+        DeliveryFault, KeptHeaders, KeptNames, Keys, KindPlace, Reply, Rules, SameBy, Tool,
+        WebhookRequest,
+    },
 };
 
 use super::store::StoredChecks;
 
-/// A request whose signature is to be verified.
+/// A request whose sender is to be proven.
 #[derive(Clone, Copy)]
 pub(crate) struct Presented<'a> {
-    pub(crate) headers: &'a Headers,
-    pub(crate) body: &'a [u8],
+    pub(crate) request: WebhookRequest<'a>,
     /// The address of the client.
     pub(crate) from: IpAddr,
 }
@@ -24,7 +27,8 @@ pub(crate) struct Presented<'a> {
 /// The result of a successful verification.
 #[derive(Debug)]
 pub(crate) struct Proven {
-    pub(crate) scheme: Scheme,
+    /// The answer that is wanted, if it is no event.
+    pub(crate) reply: Option<Reply>,
     /// The webhook under whose id its bodies are remembered.
     pub(crate) memory: WebhookId,
     /// The version of the webhook that verified it.
@@ -33,14 +37,21 @@ pub(crate) struct Proven {
     pub(crate) headers: KeptHeaders,
     /// The sender's id, if by that it is the same as another one.
     pub(crate) same_by: Option<String>,
+    /// The member of the body that is its id, if it is.
+    pub(crate) same_by_member: Option<String>,
+    /// What the tool says that it is, if a header says so.
+    pub(crate) event_type: Option<String>,
+    /// The member of the body that says what it is, if one does.
+    pub(crate) event_type_member: Option<&'static str>,
 }
 
 /// What a webhook checks, apart from its secret.
 pub(super) struct Checks {
-    scheme: Scheme,
+    tool: Tool,
     rules: Rules,
     kept: KeptNames,
-    same_by_id: bool,
+    same_by: SameBy,
+    awaits_secret: bool,
     /// The networks that may send; `None` for all.
     allow_from: Option<Networks>,
 }
@@ -48,38 +59,37 @@ pub(super) struct Checks {
 impl Checks {
     /// Parses what is stored.
     pub(super) fn parse(stored: &StoredChecks) -> Result<Self, String> {
-        let scheme = stored.scheme.parse::<Scheme>();
-        let scheme = scheme.map_err(|error| error.to_string())?;
-        let rules = match (&stored.rules, scheme.rules()) {
+        let tool = stored.tool.parse::<Tool>();
+        let tool = tool.map_err(|error| error.to_string())?;
+        let rules = match (&stored.rules, tool.rules()) {
             (Some(rules), None) => Rules::parse(rules).map_err(|error| error.to_string())?,
-            (_, rules) => rules.ok_or("a custom scheme has no rules")?,
+            (_, rules) => rules.ok_or("a custom webhook has no rules")?,
         };
-        let kept = KeptNames::of_stored(scheme, &rules, &stored.kept_headers);
+        let kept = KeptNames::of_stored(tool, &rules, &stored.kept_headers);
+        let same_by = stored.same_by.parse::<SameBy>();
         let networks = stored.allow_from.as_ref();
         let allow_from = networks.map(|text| text.parse::<Networks>()).transpose();
         Ok(Self {
-            scheme,
+            tool,
             rules,
             kept,
-            same_by_id: stored.same_by_id,
+            same_by: same_by.map_err(|error| error.to_string())?,
+            awaits_secret: stored.awaits_secret,
             allow_from: allow_from.map_err(|error| error.to_string())?,
         })
     }
 
-    /// The checks of the decoy, which uses Letterbox's own scheme.
-    #[expect(
-        clippy::expect_used,
-        reason = "only a custom scheme has no rules of its own"
-    )]
+    /// The checks of the decoy, which is signed to as Letterbox itself signs.
+    #[expect(clippy::expect_used, reason = "only custom has no rules of its own")]
     pub(super) fn decoy() -> Self {
-        let scheme = Scheme::Letterbox;
-        let rules = scheme.rules().expect("it is not custom");
-        let kept = KeptNames::of_stored(scheme, &rules, &[]);
+        let tool = Tool::letterbox();
+        let rules = tool.rules().expect("it is not custom");
         Self {
-            scheme,
+            kept: KeptNames::of_stored(tool, &rules, &[]),
+            tool,
             rules,
-            kept,
-            same_by_id: false,
+            same_by: SameBy::Body,
+            awaits_secret: false,
             allow_from: None,
         }
     }
@@ -90,7 +100,7 @@ pub(super) struct Verifier {
     checks: Checks,
     memory: WebhookId,
     version: i64,
-    key: SigningKey,
+    keys: Keys,
 }
 
 impl Verifier {
@@ -101,48 +111,84 @@ impl Verifier {
         (memory, version): (WebhookId, i64),
         secret: &Secret,
     ) -> Result<Self, String> {
-        let key = checks
-            .rules
-            .key(secret)
-            .map_err(|error| error.to_string())?;
+        // One whose secret is to be set has one that nobody knows, in any form.
+        let keys = match checks.awaits_secret {
+            true => Checks::decoy().rules.keys(secret),
+            false => checks.rules.keys(secret),
+        };
+        let keys = keys.map_err(|error| error.to_string())?;
         Ok(Self {
             checks,
             memory,
             version,
-            key,
+            keys,
         })
     }
 
-    /// What these headers prove, once they are verified.
-    pub(super) fn proven(&self, headers: &Headers) -> Proven {
-        let checks = &self.checks;
-        // An empty one would make all of them the same.
-        let id = checks.rules.id(headers);
-        let id = id.filter(|id| checks.same_by_id && !id.is_empty());
-        Proven {
-            scheme: checks.scheme,
-            memory: self.memory,
-            version: self.version,
-            headers: checks.kept.keep(headers),
-            same_by: id.map(str::to_owned),
-        }
+    /// The keys by which it verifies.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
-    /// Whether a request is signed and comes from a network that may send. Always checks both.
-    pub(super) fn verifies(&self, request: Presented<'_>) -> bool {
-        let Presented { headers, body, .. } = request;
+    /// What a request proves, if it is signed and comes from a network that may send. Always checks
+    /// both.
+    pub(super) fn proves(&self, presented: Presented<'_>) -> Option<Proven> {
         let now = Timestamp::now().as_second().unsigned_abs();
-        let is_signed = self.checks.rules.verifies(&self.key, headers, body, now);
-        is_signed & self.may_send(request.from)
+        let rules = &self.checks.rules;
+        let is_signed = rules.verifies(&self.keys, &presented.request, now);
+        (is_signed & self.may_send(presented.from)).then(|| self.proven(&presented.request))
+    }
+
+    /// The answer to a question, to who has proven to be the tool.
+    pub(super) fn answers(&self, presented: Presented<'_>) -> Option<Reply> {
+        let rules = &self.checks.rules;
+        let reply = rules.answer_query(&self.keys, &presented.request);
+        reply.filter(|_| self.may_send(presented.from))
+    }
+
+    fn proven(&self, request: &WebhookRequest<'_>) -> Proven {
+        let checks = &self.checks;
+        let headers = checks.kept.keep(request.headers);
+        // An empty id would make all of them the same.
+        let id = checks.rules.id(request.headers);
+        let id = id.filter(|id| checks.same_by == SameBy::Id && !id.is_empty());
+        let (event_type, event_type_member) = match &checks.tool.described().kind {
+            Some(KindPlace::Header(name)) => (headers.get(name).map(str::to_owned), None),
+            Some(KindPlace::Pointer(pointer)) => (None, Some(&**pointer)),
+            None => (None, None),
+        };
+        let same_by_member = match &checks.same_by {
+            SameBy::Member(pointer) => Some(pointer.clone()),
+            SameBy::Body | SameBy::Id => None,
+        };
+        Proven {
+            reply: checks
+                .rules
+                .answer(&self.keys, request.headers, request.body),
+            memory: self.memory,
+            version: self.version,
+            headers,
+            same_by: id.map(str::to_owned),
+            same_by_member,
+            event_type,
+            event_type_member,
+        }
     }
 
     /// Why a request does not verify.
-    pub(super) fn complaint(&self, request: Presented<'_>) -> DeliveryFault {
-        if !self.may_send(request.from) {
+    pub(super) fn complaint(&self, presented: Presented<'_>) -> DeliveryFault {
+        if !self.may_send(presented.from) {
             return DeliveryFault::Address;
         }
+        if self.checks.awaits_secret {
+            return DeliveryFault::NoSecretYet;
+        }
         let now = Timestamp::now().as_second().unsigned_abs();
-        self.checks.rules.complaint(request.headers, now)
+        let request = &presented.request;
+        match request.method {
+            "POST" => self.checks.rules.complaint(request.headers, now),
+            _ => DeliveryFault::Handshake,
+        }
     }
 
     fn may_send(&self, from: IpAddr) -> bool {

@@ -1,8 +1,10 @@
-//! Targets of webhooks: the signatures of every scheme, and the headers that are kept. Their inputs
+//! Targets of webhooks: the signatures of every tool, and the headers that are kept. Their inputs
 //! look like requests: a line that says how the webhook is set up, headers, an empty line, a body.
 
 use hyper::header::{HeaderName, HeaderValue};
-use letterbox_common::webhook::{Headers, KeptHeaders, KeptNames, Rules, Scheme, secret_for};
+use letterbox_common::webhook::{
+    Headers, KeptHeaders, KeptNames, Rules, TimeFormat, Tool, WebhookRequest, secret_for,
+};
 
 use super::text;
 
@@ -45,10 +47,10 @@ fn request(input: &[u8]) -> Option<(&str, Headers, &[u8])> {
     Some((first, map, &input[end + 2..]))
 }
 
-/// The rules that a line says: the name of a scheme, or JSON.
+/// The rules that a line says: the name of a tool, or JSON.
 fn rules(line: &str) -> Option<Rules> {
     if !line.starts_with('{') {
-        return line.parse::<Scheme>().ok()?.rules();
+        return line.parse::<Tool>().ok()?.rules();
     }
     let rules = Rules::parse(line).ok()?;
     let written = serde_json::to_string(&rules).unwrap();
@@ -59,17 +61,33 @@ fn rules(line: &str) -> Option<Rules> {
 /// Whether senders can sign by these rules. Custom ones may contradict themselves.
 fn can_be_met(rules: &Rules) -> bool {
     let more = [&rules.timestamp_header, &rules.id_header];
-    let mut names = Vec::from_iter(more.into_iter().flatten().chain([&rules.header]));
+    let more = more.into_iter().flatten();
+    let mut names = Vec::from_iter(more.chain(rules.header.names()));
     names.sort_unstable_by_key(|name| name.to_ascii_lowercase());
     let is_apart = names
         .windows(2)
         .all(|two| !two[0].eq_ignore_ascii_case(two[1]));
     let key = rules.timestamp_key.as_deref().unwrap_or_default();
+    let separator = rules.separator.as_deref().unwrap_or_default();
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     is_apart
         && [&rules.prefix, key].into_iter().all(is_plain)
         && (key.is_empty() || !rules.prefix.starts_with(&format!("{key}=")))
         && rules.prefix.len() + key.len() < 500
+        && rules.timestamp_place.is_none_or(|place| place == 0)
+        // A signature ends with the sign that separates, or the time has it.
+        && !separator.contains(['.', '&'])
+}
+
+/// A request with these headers and this body.
+fn posted<'a>(headers: &'a Headers, body: &'a [u8]) -> WebhookRequest<'a> {
+    WebhookRequest {
+        method: "POST",
+        base: "https://example.com",
+        target: "/in",
+        headers,
+        body,
+    }
 }
 
 /// Nobody signs without the key, whatever the headers hold. What is signed with it verifies: until
@@ -79,31 +97,45 @@ pub(super) fn signature(input: &[u8]) {
         return;
     };
     let Some(rules) = rules(line) else { return };
-    let [key, other] = [(); 2].map(|()| rules.key(&secret_for(&rules).unwrap()).unwrap());
-    assert!(!rules.verifies(&key, &headers, body, NOW));
+    let new = || secret_for(&rules).unwrap();
+    let (Some(secret), Some(other)) = (new(), new()) else {
+        return;
+    };
+    let [keys, other] = [secret, other].map(|secret| rules.keys(&secret).unwrap());
+    let verifies = |request: WebhookRequest<'_>, now| rules.verifies(&keys, &request, now);
+    assert!(!verifies(posted(&headers, body), NOW));
     let _ = rules.complaint(&headers, NOW);
+    let _ = rules.answer(&keys, &headers, body);
     if !can_be_met(&rules) {
         return;
     }
     let id = rules.id(&headers).unwrap_or("msg_1");
-    let signed = rules.sign(&key, body, NOW, id);
+    let signed = rules
+        .sign(&keys, "https://example.com/in", body, NOW, id)
+        .unwrap();
     let mut own = Headers::new();
     for (name, value) in &signed.headers {
         own.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
     }
+    // Where parts touch, only an object or a list says where it ends.
+    if !verifies(posted(&own, body), NOW) {
+        let is_enclosed = matches!(body.first(), Some(b'{' | b'[')) && id.is_ascii();
+        assert!(!is_enclosed || rules.signed.has_close_parts());
+        return;
+    }
     let last = NOW + u64::from(rules.tolerance_seconds);
-    assert!(rules.verifies(&key, &own, body, last));
-    let is_timed = signed.headers.len() > 1 + usize::from(rules.id_header.is_some())
-        || rules.timestamp_key.is_some();
-    assert_eq!(rules.verifies(&key, &own, body, last + 1), !is_timed);
-    assert!(!rules.verifies(&other, &own, body, NOW));
-    assert!(!rules.verifies(&key, &own, &[body, b" "].concat(), NOW));
+    let is_timed = rules.timestamp_format != TimeFormat::Unchecked
+        && (rules.timestamp_header.is_some()
+            || rules.timestamp_key.is_some()
+            || rules.timestamp_place.is_some());
+    assert!(verifies(posted(&own, body), last));
+    assert_eq!(verifies(posted(&own, body), last + 1), !is_timed);
+    assert!(!rules.verifies(&other, &posted(&own, body), NOW));
+    assert!(!verifies(posted(&own, &[body, b" "].concat()), NOW));
     // One signature more, as while a secret changes, must not make two requests of one.
-    own.append(
-        rules.header.parse::<HeaderName>().unwrap(),
-        "x".parse().unwrap(),
-    );
-    assert!(!rules.verifies(&key, &own, body, NOW));
+    let name = rules.header.names()[0].parse::<HeaderName>().unwrap();
+    own.append(name, "x".parse().unwrap());
+    assert!(!verifies(posted(&own, body), NOW));
 }
 
 /// What is kept was sent, once, under a name that lets nobody in; it is short, and it is read as it
@@ -113,21 +145,21 @@ pub(super) fn kept_headers(input: &[u8]) {
         return;
     };
     let mut words = line.split(' ');
-    let scheme: Option<Scheme> = words.next().and_then(|word| word.parse().ok());
-    let Some((scheme, rules)) = scheme.and_then(|scheme| Some((scheme, scheme.rules()?))) else {
+    let tool: Option<Tool> = words.next().and_then(|word| word.parse().ok());
+    let Some((tool, rules)) = tool.and_then(|tool| Some((tool, tool.rules()?))) else {
         return;
     };
     let names: Vec<_> = words.map(str::to_owned).collect();
-    let kept = KeptNames::of_stored(scheme, &rules, &names).keep(&headers);
+    let kept = KeptNames::of_stored(tool, &rules, &names).keep(&headers);
     assert!(kept.length() <= 1_024);
     for (name, value) in kept.signed.iter().chain(&kept.unsigned) {
         let sent: Vec<_> = headers.get_all(name).iter().collect();
         assert_eq!(sent, [value.as_str()]);
-        assert!(!NEVER_KEPT.contains(&name.as_str()) && *name != rules.header);
+        assert!(!NEVER_KEPT.contains(&name.as_str()) && !rules.header.names().contains(name));
     }
     assert_eq!(KeptHeaders::parse(kept.to_json().as_deref()), kept);
     // What a webhook may name is what is kept of it later.
-    if let Ok(named) = KeptNames::new(scheme, &rules, &names) {
+    if let Ok(named) = KeptNames::new(tool, &rules, &names) {
         assert_eq!(named.keep(&headers), kept);
     }
     // Whatever is stored is read.

@@ -168,7 +168,7 @@ pub enum Reason {
     NoDefinition,
     /// The scheme, secret or networks of a webhook's sender are invalid.
     #[error("{0}")]
-    InvalidScheme(String),
+    InvalidWebhook(String),
     /// The broker's names and Letterbox's own are not for subscribers.
     #[error(
         "a queue's name has 1 to 200 letters, digits and _ . : -, and begins with neither amq. nor \

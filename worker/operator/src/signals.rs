@@ -17,21 +17,22 @@ macro_rules! columns {
     () => {
         "s.signal_id, s.workspace_id, s.webhook_id, h.name AS webhook_name, s.kind,
        s.generic_reason, s.entity, s.source_tool, s.amount_value::text AS amount_value,
-       s.amount_currency, s.event_id, s.request_id, s.received_at"
+       s.amount_currency, s.event_id, s.event_type, s.request_id, s.received_at"
     };
 }
 
 statements! {
     /// The newest signals of a workspace that a filter lets through. Ids sort by time of receipt.
     desk fn signals(
-        workspace: WorkspaceId, webhook: Option<WebhookId>, kind: Option<SignalKind>,
+        workspace: WorkspaceId, webhook: Option<WebhookId>, kind: Option<&str>,
         since: Option<Timestamp>, event_id: Option<&str>, request_id: Option<&str>,
         before: Option<DeliveryId>, limit: i64,
     ) -> Vec<SignalRow> = concat!("
 SELECT ", columns!(), "
 FROM signals s JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
 WHERE s.workspace_id = $1 AND ($2::uuid IS NULL OR s.webhook_id = $2)
-  AND ($3::text IS NULL OR s.kind = $3) AND ($4::timestamptz IS NULL OR s.received_at >= $4)
+  AND ($3::text IS NULL OR $3 IN (s.kind, s.event_type))
+  AND ($4::timestamptz IS NULL OR s.received_at >= $4)
   AND ($5::text IS NULL OR s.event_id = $5) AND ($6::text IS NULL OR s.request_id = $6)
   AND ($7::uuid IS NULL OR s.signal_id < $7)
 ORDER BY s.signal_id DESC LIMIT $8");
@@ -60,9 +61,9 @@ pub struct SignalFilter {
     /// Only of this webhook.
     #[arg(skip)]
     pub webhook: Option<WebhookId>,
-    /// Only of this kind: generic, or the type of the event
+    /// Only of this kind: generic, or the type of the event, as its tool calls it
     #[arg(long)]
-    pub kind: Option<SignalKind>,
+    pub kind: Option<String>,
     /// Only those received since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub since: Option<Timestamp>,
@@ -99,6 +100,8 @@ pub struct SignalRow {
     pub amount_currency: Option<String>,
     /// The sender's own id of the event; `None` if it gave none or the signal is generic.
     pub event_id: Option<String>,
+    /// What its tool calls the event; `None` if that is not known.
+    pub event_type: Option<String>,
     /// The `X-Request-Id` that its sender was answered; `None` if it is not known.
     pub request_id: Option<String>,
     /// When its delivery was received, by the gateway's clock.
@@ -144,7 +147,7 @@ impl Operator {
             self,
             workspace,
             filter.webhook,
-            filter.kind,
+            filter.kind.as_deref(),
             filter.since,
             filter.event_id.as_deref(),
             filter.request_id.as_deref(),

@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
     sealing::{Place, Seal, SealedColumn, Secret},
     states::SignalKind,
-    webhook::{Scheme, secret_for},
+    webhook::{Tool, secret_for},
 };
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
@@ -250,8 +250,8 @@ impl Operator {
             Target::Url(url) => {
                 // The workers sign with it.
                 let worker = self.recipient(SealedColumn::SubscriptionSecret).await?;
-                let rules = Scheme::StandardWebhooks.rules().found("scheme")?;
-                let secret = secret_for(&rules)?;
+                let rules = Tool::standard_webhooks().rules().found("tool")?;
+                let secret = secret_for(&rules)?.found("secret")?;
                 let place = Place::SubscriptionSecret {
                     workspace,
                     subscription: id,

@@ -8,8 +8,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     process::networks::Networks,
     sealing::Secret,
-    text_enum,
-    webhook::{KeptNames, Rules, Scheme, secret_for},
+    webhook::{KeptNames, Rules, SameBy, Tool, generate_secret, secret_for},
 };
 use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
@@ -24,7 +23,7 @@ use crate::{
 /// The columns of [`WebhookSettings`].
 macro_rules! settings_columns {
     () => {
-        "name, scheme, rules, allow_from, kept_headers, same_by"
+        "name, tool, rules, allow_from, kept_headers, same_by"
     };
 }
 pub(crate) use settings_columns;
@@ -33,8 +32,8 @@ statements! {
     /// Creates a webhook.
     desk fn create_webhook(
         workspace: WorkspaceId, webhook: WebhookId, secret_sealed: &[u8], is_secret_later: bool,
-        name: &str, scheme: Scheme, rules: Option<&str>, allow_from: Option<&str>,
-        kept_headers: &[String], same_by: SameBy,
+        name: &str, tool: &str, rules: Option<&str>, allow_from: Option<&str>,
+        kept_headers: &[String], same_by: &str,
     ) = concat!("
 INSERT INTO webhooks (workspace_id, webhook_id, secret_sealed, settable_until, ",
     settings_columns!(), ")
@@ -84,14 +83,12 @@ pub struct WebhookSettings {
     /// The tool that will send to it
     #[arg(long)]
     pub name: String,
-    /// The scheme by which that tool signs [default: letterbox]
-    #[arg(
-        long,
-        value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
-    )]
+    /// Which one that is, as 'webhook tools' lists them; custom takes --rules [default: letterbox]
+    #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheme: Option<Scheme>,
-    /// The rules of a custom scheme.
+    #[row(with = tool)]
+    pub tool: Option<Tool>,
+    /// The rules of a custom tool.
     #[arg(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[row(with = optional_json)]
@@ -101,31 +98,22 @@ pub struct WebhookSettings {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
     #[row(with = Some)]
     pub allow_from: Option<Nullable<String>>,
-    /// Headers that are kept with each signal, besides those of the scheme; at most 8, for the
-    /// schemes letterbox and custom
+    /// Headers that are kept with each signal, besides those of the tool; at most 8
     #[arg(long, value_name = "NAME[,NAME...]", value_delimiter = ',')]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_headers: Option<Vec<String>>,
-    /// What makes two deliveries one: an equal body, or the id that the tool has given and signed
-    /// (svix, standard-webhooks, and custom schemes with an id) [default: body]
-    #[arg(long, value_name = "body|id")]
+    /// What makes two deliveries one: an equal body, the id that the tool has given and signed, or
+    /// what stands at a JSON pointer of the body, such as /data/id [default: body, if the tool's
+    /// retries have equal bodies]
+    #[arg(long, value_name = "body|id|POINTER")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[row(with = same_by)]
     pub same_by: Option<SameBy>,
     /// Where a new webhook's secret is; without it, one is made.
     #[arg(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[row(default)]
     pub secret: Option<SecretFrom>,
-}
-
-text_enum! {
-    /// What makes two deliveries one.
-    pub enum SameBy {
-        /// Equal bodies
-        Body = "body",
-        /// The id that the sender has given and signed
-        Id = "id",
-    }
 }
 
 /// Where a secret is.
@@ -147,9 +135,18 @@ fn networks(text: &str) -> Result<Nullable<String>, Infallible> {
     Ok(Some(text.to_owned()))
 }
 
-/// The rules of a custom scheme, of a JSON text.
+/// One that is not known here, because a newer version has stored it, is shown as none.
+fn tool(name: &str) -> Option<Tool> {
+    name.parse().ok()
+}
+
+fn same_by(text: &str) -> Option<SameBy> {
+    text.parse().ok()
+}
+
+/// The rules of a custom tool, of a JSON text.
 pub fn rules_in(text: &str) -> Result<Value, Reason> {
-    strict_json(text).map_err(|error| Reason::InvalidScheme(format!("rules: {error}")))
+    strict_json(text).map_err(|error| Reason::InvalidWebhook(format!("rules: {error}")))
 }
 
 impl WebhookSettings {
@@ -162,17 +159,18 @@ impl WebhookSettings {
         }
     }
 
-    /// Checks all of them. Gives the secret: that which the tool has given, or a new one.
-    pub(crate) fn check(&self, given: Option<Secret>) -> Result<Secret, OperatorError> {
-        let scheme = self.scheme();
+    /// Checks all of them. Gives the rules, and the secret: that which the tool has given, or a new
+    /// one.
+    pub(crate) fn check(&self, given: Option<Secret>) -> Result<(Rules, Secret), OperatorError> {
+        let tool = self.tool();
         let text = self.rules_text();
-        let rules = rules_of(scheme, text.as_deref())?;
+        let rules = rules_of(tool, text.as_deref())?;
         let networks = self.networks();
         if let Some(networks) = networks {
             let parsed = networks.parse::<Networks>();
-            parsed.map_err(|error| Reason::InvalidScheme(format!("networks: {error}")))?;
+            parsed.map_err(|error| Reason::InvalidWebhook(format!("networks: {error}")))?;
             if networks.trim().is_empty() {
-                return Err(Reason::InvalidScheme("networks: name at least one".into()).into());
+                return Err(Reason::InvalidWebhook("networks: name at least one".into()).into());
             }
         }
         for (what, text) in [("networks", networks), ("rules", text.as_deref())] {
@@ -180,16 +178,21 @@ impl WebhookSettings {
             let length = text.map_or(0, |text| text.chars().count());
             if length > MAX_TEXT {
                 let told = format!("{what}: at most {MAX_TEXT} characters, not {length}");
-                return Err(Reason::InvalidScheme(told).into());
+                return Err(Reason::InvalidWebhook(told).into());
             }
         }
-        let kept = KeptNames::new(scheme, &rules, self.kept_headers());
-        kept.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
-        if self.same_by == Some(SameBy::Id) && rules.id_header.is_none() {
-            let why = format!("the scheme {scheme} signs no id");
-            return Err(Reason::InvalidScheme(why).into());
+        let kept = KeptNames::new(tool, &rules, self.kept_headers());
+        kept.map_err(|error| Reason::InvalidWebhook(error.to_string()))?;
+        if self.same_by() == SameBy::Id && rules.id_header.is_none() {
+            let why = format!("{tool} signs no id");
+            return Err(Reason::InvalidWebhook(why).into());
         }
-        usable_secret(&rules, given)
+        let secret = match self.secret {
+            // Nobody knows it.
+            Some(SecretFrom::Later) => generate_secret()?,
+            _ => usable_secret(&rules, given)?,
+        };
+        Ok((rules, secret))
     }
 
     /// The secret that the tool has given, read from where it is.
@@ -210,10 +213,15 @@ impl WebhookSettings {
         }
     }
 
-    /// The scheme by which the tool signs.
+    /// The tool that sends.
     #[must_use]
-    pub fn scheme(&self) -> Scheme {
-        self.scheme.unwrap_or(Scheme::Letterbox)
+    pub fn tool(&self) -> Tool {
+        self.tool.unwrap_or_else(Tool::letterbox)
+    }
+
+    fn same_by(&self) -> SameBy {
+        let of_tool = || self.tool().described().same_by.as_deref()?.parse().ok();
+        self.same_by.clone().or_else(of_tool).unwrap_or_default()
     }
 
     /// The networks that may send; `None` is all.
@@ -240,6 +248,7 @@ impl WebhookSettings {
         secret_sealed: &[u8],
     ) -> Result<(), OperatorError> {
         let rules = self.rules_text();
+        let same_by = self.same_by().to_string();
         let created = create_webhook(
             &operator.database,
             workspace,
@@ -247,11 +256,11 @@ impl WebhookSettings {
             secret_sealed,
             self.secret == Some(SecretFrom::Later),
             &self.name,
-            self.scheme(),
+            self.tool().as_str(),
             rules.as_deref(),
             self.networks(),
             self.kept_headers(),
-            self.same_by.unwrap_or(SameBy::Body),
+            &same_by,
         );
         let missing = Reason::NotFound("workspace");
         let created = created.await;
@@ -278,33 +287,44 @@ impl WebhookSettings {
     }
 }
 
-/// The rules of a scheme; `rules` is JSON text, for a custom scheme.
+/// The rules of a tool; `rules` is JSON text, for a custom one.
 ///
 /// # Errors
-/// When a custom scheme is given no rules or wrong ones, or another scheme is given some.
-pub fn rules_of(scheme: Scheme, rules: Option<&str>) -> Result<Rules, Reason> {
-    match (scheme.rules(), rules) {
+/// When a custom tool is given no rules or wrong ones, or another tool is given some.
+pub fn rules_of(tool: Tool, rules: Option<&str>) -> Result<Rules, Reason> {
+    match (tool.rules(), rules) {
         (None, Some(text)) => {
-            Rules::parse(text).map_err(|error| Reason::InvalidScheme(error.to_string()))
+            Rules::parse(text).map_err(|error| Reason::InvalidWebhook(error.to_string()))
         }
         (Some(rules), None) => Ok(rules),
-        (None, None) => Err(Reason::InvalidScheme("a custom scheme needs rules".into())),
-        (Some(_), Some(_)) => Err(Reason::InvalidScheme(format!("{scheme} has its own rules"))),
+        (None, None) => Err(Reason::InvalidWebhook("a custom tool needs rules".into())),
+        (Some(_), Some(_)) => {
+            let told = format!("{tool} has its own rules: use custom with yours");
+            Err(Reason::InvalidWebhook(told))
+        }
     }
 }
 
-/// The secret that a sender has already, if these rules can use it; else a new one.
+/// The secret that a sender has already, or its public key, if these rules can use it; else a new
+/// one.
 pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secret, OperatorError> {
     let secret = match given {
         Some(secret) if secret.expose().len() < MIN_SECRET => {
             let told = format!("a secret must have at least {MIN_SECRET} characters");
-            return Err(Reason::InvalidScheme(told).into());
+            return Err(Reason::InvalidWebhook(told).into());
         }
         Some(secret) => secret,
-        None => secret_for(rules)?,
+        None => match secret_for(rules)? {
+            Some(secret) => secret,
+            None => {
+                let told = "this tool signs with a key of its own: give its public key, or set it \
+                            later";
+                return Err(Reason::InvalidWebhook(told.into()).into());
+            }
+        },
     };
     // A secret of another form than the rules expect could verify nothing.
-    let key = rules.key(&secret);
-    key.map_err(|error| Reason::InvalidScheme(error.to_string()))?;
+    let keys = rules.keys(&secret);
+    keys.map_err(|error| Reason::InvalidWebhook(error.to_string()))?;
     Ok(secret)
 }

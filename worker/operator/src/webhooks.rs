@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::{Place, Seal, Secret},
-    webhook::{DeliveryFault, Scheme, WebhookAddress},
+    webhook::{DeliveryFault, Rules, Tool, UnknownTool, WebhookAddress},
 };
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
@@ -43,7 +43,7 @@ RETURNING ", columns!());
 
     /// How the sender of a webhook signs, and what may be done with its secret.
     desk fn signing(webhook: WebhookId) -> Option<SigningRow> = "
-SELECT h.workspace_id AS workspace, h.scheme, h.rules,
+SELECT h.workspace_id AS workspace, h.tool, h.rules,
     coalesce(h.settable_until > now(), false) AS is_settable, h.ends_at IS NULL AS is_replaceable
 FROM workspaces w
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
@@ -75,7 +75,7 @@ RETURNING ", columns!());
 
     /// The last refused deliveries of a webhook.
     desk fn refusals(workspace: WorkspaceId, webhook: WebhookId, limit: i64) -> Vec<RefusalRow> = "
-SELECT refusal_id, refused_at, reason, request_id FROM webhook_refusals
+SELECT refusal_id, refused_at, reason, detail, request_id FROM webhook_refusals
 WHERE workspace_id = $1 AND webhook_id = $2 ORDER BY refusal_id DESC LIMIT $3";
 }
 
@@ -102,14 +102,38 @@ pub struct WebhookRow {
     pub awaits_secret: bool,
 }
 
+impl WebhookRow {
+    /// Where tools send to.
+    #[must_use]
+    pub fn address(&self) -> WebhookAddress {
+        WebhookAddress {
+            workspace: self.workspace_id,
+            webhook: self.webhook_id,
+        }
+    }
+}
+
 /// How the sender of a webhook signs.
 #[derive(FromRow)]
 struct SigningRow {
     workspace: WorkspaceId,
-    scheme: Scheme,
+    #[row(with = str::parse)]
+    tool: Result<Tool, UnknownTool>,
     rules: Option<String>,
     is_settable: bool,
     is_replaceable: bool,
+}
+
+impl SigningRow {
+    fn rules(&self) -> Result<Rules, Reason> {
+        let tool = self.tool.clone();
+        let tool = tool.map_err(|unknown| Reason::InvalidWebhook(unknown.to_string()))?;
+        rules_of(tool, self.rules.as_deref())
+    }
+}
+
+fn verify_token(rules: &Rules, secret: &Secret) -> Option<String> {
+    rules.verify_token(&rules.keys(secret).ok()?)
 }
 
 /// A refused delivery. Its sender was told as little as ever.
@@ -121,6 +145,8 @@ pub struct RefusalRow {
     pub refused_at: Timestamp,
     /// The fault that was found.
     pub reason: DeliveryFault,
+    /// What was received, as far as that explains it.
+    pub detail: Option<String>,
     /// The `X-Request-Id` that its sender was answered.
     pub request_id: Option<String>,
 }
@@ -132,6 +158,19 @@ pub struct NewWebhook {
     pub address: WebhookAddress,
     /// The text that its deliveries are signed with.
     pub secret: Secret,
+    /// The token that the tool shows when it asks whether the address is right, if it does so.
+    pub verify_token: Option<String>,
+}
+
+/// A webhook whose secret was set.
+#[derive(Debug, Clone, Serialize)]
+pub struct SetWebhook {
+    /// The webhook.
+    #[serde(flatten)]
+    pub row: WebhookRow,
+    /// As in [`NewWebhook`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify_token: Option<String>,
 }
 
 impl NewWebhook {
@@ -139,13 +178,19 @@ impl NewWebhook {
     fn seal(
         keys: &dyn Seal,
         workspace: WorkspaceId,
+        rules: &Rules,
         secret: Secret,
     ) -> Result<(Self, Vec<u8>), OperatorError> {
         let webhook = WebhookId::generate();
         let place = Place::WebhookSecret { workspace, webhook };
         let sealed = keys.seal(place, secret.expose())?;
         let address = WebhookAddress { workspace, webhook };
-        Ok((Self { address, secret }, sealed))
+        let new = Self {
+            address,
+            verify_token: verify_token(rules, &secret),
+            secret,
+        };
+        Ok((new, sealed))
     }
 }
 
@@ -159,8 +204,8 @@ impl Operator {
         secret: Option<Secret>,
     ) -> Result<NewWebhook, OperatorError> {
         check_name(&settings.name)?;
-        let secret = settings.check(secret)?;
-        let (new, sealed) = NewWebhook::seal(keys, workspace, secret)?;
+        let (rules, secret) = settings.check(secret)?;
+        let (new, sealed) = NewWebhook::seal(keys, workspace, &rules, secret)?;
         let id = new.address.webhook;
         settings.store(self, workspace, id, &sealed).await?;
         Ok(new)
@@ -170,17 +215,17 @@ impl Operator {
     /// one was wrong.
     ///
     /// # Errors
-    /// When there is no such webhook, its secret was set, or its scheme can't use this one.
+    /// When there is no such webhook, its secret was set, or its tool can't use this one.
     pub async fn set_webhook_secret(
         &self,
         keys: &dyn Seal,
         webhook: WebhookId,
         secret: Secret,
-    ) -> Result<WebhookRow, OperatorError> {
+    ) -> Result<SetWebhook, OperatorError> {
         let noun = "webhook whose secret is to be set";
         let found = signing(self, webhook).await?;
         let found = found.filter(|one| one.is_settable).found(noun)?;
-        let rules = rules_of(found.scheme, found.rules.as_deref())?;
+        let rules = found.rules()?;
         let secret = usable_secret(&rules, Some(secret))?;
         let place = Place::WebhookSecret {
             workspace: found.workspace,
@@ -188,7 +233,10 @@ impl Operator {
         };
         let sealed = keys.seal(place, secret.expose())?;
         let set = set_webhook_secret(self, found.workspace, webhook, &sealed).await?;
-        set.found(noun)
+        Ok(SetWebhook {
+            row: set.found(noun)?,
+            verify_token: verify_token(&rules, &secret),
+        })
     }
 
     /// Creates the successor of a webhook: another address and another secret for the same sender.
@@ -196,7 +244,7 @@ impl Operator {
     /// first signed delivery, or after `overlap`.
     ///
     /// # Errors
-    /// When there is no such webhook, it is being replaced already, or its scheme can't use the
+    /// When there is no such webhook, it is being replaced already, or its tool can't use the
     /// secret.
     pub async fn replace_webhook(
         &self,
@@ -208,9 +256,9 @@ impl Operator {
         let noun = "webhook, or it is deleted or being replaced";
         let found = signing(self, former).await?;
         let found = found.filter(|one| one.is_replaceable).found(noun)?;
-        let rules = rules_of(found.scheme, found.rules.as_deref())?;
+        let rules = found.rules()?;
         let secret = usable_secret(&rules, secret)?;
-        let (new, sealed) = NewWebhook::seal(keys, found.workspace, secret)?;
+        let (new, sealed) = NewWebhook::seal(keys, found.workspace, &rules, secret)?;
         let workspace = found.workspace;
         let successor = new.address.webhook;
         let seconds = overlap.as_secs_f64();

@@ -25,6 +25,8 @@ pub(crate) struct Signal {
     key: KeyHash,
     /// What was kept of the headers, as JSON text.
     headers: Option<String>,
+    /// What its tool calls the event.
+    event_type: Option<String>,
     receipt: Receipt,
     mapped: Mapped,
     /// The exact bytes that were signed.
@@ -51,6 +53,7 @@ impl Signal {
             memory: envelope.memory,
             key: envelope.key_hash(body),
             headers: envelope.headers.to_json(),
+            event_type: envelope.event_type.clone(),
             receipt: envelope.receipt.clone(),
             mapped: proposal::map(body),
             body: body.clone(),

@@ -17,9 +17,10 @@ statements! {
     fn insert_signals(signals: &[NewSignal<'_>]) -> u64 = "
 INSERT INTO signals (workspace_id, signal_id, webhook_id, received_at, request_id, body, headers,
                      kind, generic_reason, entity, source_tool, event_id, amount_value,
-                     amount_currency, position)
+                     amount_currency, event_type, position)
 SELECT workspace_id, signal_id, webhook_id, received_at, request_id, body, headers, kind,
        generic_reason, entity, source_tool, event_id, amount_value::numeric, amount_currency,
+       event_type,
        (SELECT p.position FROM signal_position p)
 FROM unnest($1::mapped_delivery[])
 ORDER BY workspace_id, signal_id
@@ -81,6 +82,7 @@ struct NewSignal<'a> {
     event_id: Option<String>,
     amount_value: Option<String>,
     amount_currency: Option<&'a str>,
+    event_type: Option<&'a str>,
 }
 
 impl<'a> NewSignal<'a> {
@@ -105,6 +107,7 @@ impl<'a> NewSignal<'a> {
             event_id: native.and_then(|native| native.event_id.as_deref().map(replace_nul)),
             amount_value: amount.map(|amount| amount.value.to_string()),
             amount_currency: amount.map(|amount| amount.currency.as_str()),
+            event_type: signal.event_type.as_deref(),
         }
     }
 }

@@ -51,8 +51,8 @@ RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.target,
         workspace: WorkspaceId, subscription: Uuid, worker: Uuid, most: i32, most_bytes: i64,
     ) -> Vec<NextSubscription> = "
 SELECT position, signal_id AS signal, is_wanted, webhook_id AS webhook, webhook_name, kind,
-    generic_reason, entity, source_tool, amount_value, amount_currency, event_id, request_id,
-    received_at, stored_at, headers, body
+    generic_reason, entity, source_tool, amount_value, amount_currency, event_id, event_type,
+    request_id, received_at, stored_at, headers, body
 FROM read_subscription($1, $2, $3, $4, $5)";
 
     /// Moves a cursor from where it was read, and keeps the lease for $9 seconds; no row if another
@@ -136,13 +136,14 @@ pub(super) struct WantedSignals {
 }
 
 /// Columns of a signal that may be null.
-const OPTIONAL: [&str; 7] = [
+const OPTIONAL: [&str; 8] = [
     "generic_reason",
     "entity",
     "source_tool",
     "amount_value",
     "amount_currency",
     "event_id",
+    "event_type",
     "request_id",
 ];
 

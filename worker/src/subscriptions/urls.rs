@@ -7,7 +7,7 @@ use http::Request;
 use jiff::Timestamp;
 use letterbox_common::{
     sealing::Place,
-    webhook::{Rules, Scheme, SigningKey},
+    webhook::{Keys, Rules, Tool},
 };
 use letterbox_workflow::actions::{RESERVED_HEADERS, TIMEOUT};
 use tokio_util::sync::CancellationToken;
@@ -60,7 +60,7 @@ struct Url<'a> {
     egress: &'a Egress,
     leased: &'a Leased,
     rules: Rules,
-    key: SigningKey,
+    keys: Keys,
 }
 
 impl Receiver for Url<'_> {
@@ -89,13 +89,14 @@ impl<'a> Url<'a> {
         };
         let secret = worker.keys.open(place, &leased.secret_sealed);
         let secret = secret.map_err(|error| format!("its secret: {error}"))?;
-        let rules = Scheme::StandardWebhooks.rules().ok_or("no such scheme")?;
-        let key = rules.key(&secret).map_err(|error| error.to_string())?;
+        let rules = Tool::standard_webhooks().rules().ok_or("no such tool")?;
+        let keys = rules.keys(&secret);
+        let keys = keys.map_err(|error| error.to_string())?;
         Ok(Self {
             egress: &worker.egress,
             leased,
             rules,
-            key,
+            keys,
         })
     }
 
@@ -107,9 +108,10 @@ impl<'a> Url<'a> {
     ) -> Result<(), NotTaken> {
         let body = signal.body.clone().unwrap_or_default();
         let now = Timestamp::now().as_second().unsigned_abs();
-        let signed = self
-            .rules
-            .sign(&self.key, &body, now, &cursor.signal.to_string());
+        let id = cursor.signal.to_string();
+        let target = &self.leased.target;
+        let signed = self.rules.sign(&self.keys, target, &body, now, &id);
+        let signed = signed.ok_or_else(|| NotTaken::because("it can't be signed".into()))?;
         let mut request = Request::post(&self.leased.target)
             .header("content-type", "application/json")
             // Also of an empty body, which would have none.

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use letterbox_broker::BrokerError;
-use letterbox_common::{process::settings::SettingError, webhook::InvalidSecret};
+use letterbox_common::{process::settings::SettingError, webhook::InvalidKey};
 
 /// Why nothing could be sent or received, or the answer to what was sent.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +29,12 @@ pub enum TrialError {
     /// The address of a form.
     #[error("not a form link: give …/forms?token=…")]
     NotAFormLink,
-    /// The secret does not fit the scheme.
+    /// The secret does not fit the tool.
     #[error(transparent)]
-    Secret(InvalidSecret),
+    Secret(InvalidKey),
+    /// Only the tool can sign as it does.
+    #[error("this tool signs with a private key, which only it has")]
+    NoPrivateKey,
     /// No answer came.
     #[error("{0}")]
     Http(String),

@@ -8,7 +8,7 @@ use letterbox_common::{
     ids::{DeliveryId, RunId},
     process::secret_setting::SecretSetting,
     sealing::Secret,
-    webhook::{Rules, Scheme, SecretEncoding, Signed, SigningKey},
+    webhook::{Keys, Rules, SecretEncoding, Signed, Tool},
 };
 use serde_json::{Value, json, value::RawValue};
 use url::Url;
@@ -59,75 +59,68 @@ pub struct Signing {
     /// A file that holds the webhook's secret [default: LETTERBOX_WEBHOOK_SECRET]
     #[arg(long)]
     pub secret_file: Option<PathBuf>,
-    /// The scheme that signs it
-    #[arg(
-        long,
-        default_value = "letterbox",
-        value_name = "letterbox|github|stripe|slack|shopify|standard-webhooks|svix|custom"
-    )]
-    pub scheme: Scheme,
-    /// A file with the rules of a custom scheme, as JSON
-    #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
+    /// The tool as which it is signed, as 'webhook tools' lists them
+    #[arg(long, default_value = "letterbox")]
+    pub tool: Tool,
+    /// A file with the rules of a custom tool, as JSON
+    #[arg(long, value_name = "FILE", required_if_eq("tool", "custom"))]
     pub rules: Option<PathBuf>,
 }
 
 /// Signs bodies.
 pub struct Signer {
     rules: Rules,
-    key: SigningKey,
+    keys: Keys,
 }
 
 impl Signer {
     /// Signs by these rules, with a webhook's secret.
     pub fn new(rules: Rules, secret: Vec<u8>) -> Result<Self, TrialError> {
-        let key = rules
-            .key(&Secret::new(secret))
-            .map_err(TrialError::Secret)?;
-        Ok(Self { rules, key })
+        let keys = rules.keys(&Secret::new(secret));
+        let keys = keys.map_err(TrialError::Secret)?;
+        Ok(Self { rules, keys })
     }
 
-    /// Signs a body now, under an id where the scheme has one.
-    pub(crate) fn sign(&self, body: &[u8], id: &str) -> Signed {
+    /// Signs a body for this URL now, under an id where the tool has one.
+    pub(crate) fn sign(&self, url: &Url, body: &[u8], id: &str) -> Result<Signed, TrialError> {
         let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-        self.rules.sign(&self.key, body, now, id)
+        let signed = self.rules.sign(&self.keys, url.as_str(), body, now, id);
+        signed.ok_or(TrialError::NoPrivateKey)
     }
 }
 
 /// Signs a body under a new id.
-fn signed_anew(signer: &Signer, body: &[u8]) -> Signed {
-    signer.sign(body, &format!("msg_{}", DeliveryId::generate()))
+fn signed_anew(signer: &Signer, url: &Url, body: &[u8]) -> Result<Signed, TrialError> {
+    signer.sign(url, body, &format!("msg_{}", DeliveryId::generate()))
 }
 
 /// Signs a body and posts it to a webhook.
 pub async fn send_webhook(url: Url, signer: &Signer, body: Vec<u8>) -> Result<Value, TrialError> {
-    let signed = signed_anew(signer, &body);
+    let signed = signed_anew(signer, &url, &body)?;
     let headers = signed.headers.iter();
     let headers: Vec<_> = headers.map(|(name, value)| (&**name, &**value)).collect();
     post(url, &headers, body).await
 }
 
 /// The content that a signature is of, and where the signature is.
-#[must_use]
-pub fn explain(scheme: Scheme, signer: &Signer, body: &[u8]) -> Value {
-    let signed = signed_anew(signer, body);
-    let shown = String::from_utf8_lossy(body);
-    let hashed = format!("{}{shown}{}", signed.before, signed.after);
+pub fn explain(url: &Url, tool: Tool, signer: &Signer, body: &[u8]) -> Result<Value, TrialError> {
+    let signed = signed_anew(signer, url, body)?;
     let mut told = json!({
-        "scheme": scheme,
+        "tool": tool,
         "key": match signer.rules.secret {
             SecretEncoding::Text => "the bytes of the secret's text",
             SecretEncoding::Hex => "the bytes that the secret's hexadecimal digits stand for",
             SecretEncoding::Base64 => "the bytes that the base64 after whsec_ stands for",
         },
-        "hash": "HMAC-SHA256",
-        "hashed": hashed,
-        "hashed_bytes": signed.before.len() + body.len() + signed.after.len(),
+        "algorithm": signer.rules.algorithm,
+        "hashed": String::from_utf8_lossy(&signed.content),
+        "hashed_bytes": signed.content.len(),
         "body_bytes": body.len(),
     });
     for (name, value) in &signed.headers {
         told[format!("header {name}")] = value.clone().into();
     }
-    told
+    Ok(told)
 }
 
 /// Submits a payload by a form link, under this key or a new one.

@@ -34,22 +34,7 @@ fn text(bytes: &[u8]) -> Option<&str> {
 /// stored, so it may have any number of values. Fails if the whole is no JSON.
 pub(crate) fn part<'j>(bytes: &'j [u8], pointer: &str) -> Result<Option<&'j str>, NoJson> {
     let whole = text(bytes).and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
-    let mut found = Some(whole.ok_or(NoJson)?.get());
-    for step in pointer.split('/').skip(1) {
-        let step = step.replace("~1", "/").replace("~0", "~");
-        found = found.and_then(|whole| match whole.as_bytes().first()? {
-            b'{' => json_object::find(whole, [&step])?[0].map(RawValue::get),
-            b'[' => {
-                // Digits alone, and no zero before others.
-                let at = step.parse::<usize>().ok();
-                let at = at.filter(|at| at.to_string() == step)?;
-                let items: Vec<&RawValue> = serde_json::from_str(whole).ok()?;
-                items.get(at).copied().map(RawValue::get)
-            }
-            _ => None,
-        });
-    }
-    Ok(found)
+    Ok(json_object::at(whole.ok_or(NoJson)?.get(), pointer))
 }
 
 /// The text is no JSON.

@@ -1,108 +1,103 @@
 //! Finds, verifies and makes the signatures of requests. Verification takes the same steps whatever
 //! is wrong with a request, so that its time reveals nothing.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-
-use super::rules::{Encoding, Rules};
-use crate::{
-    text_enum,
-    webhook::signature::{Signature, SigningKey},
+use base64::{
+    Engine,
+    alphabet::URL_SAFE,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+    prelude::BASE64_STANDARD,
 };
+use jiff::Timestamp;
 
-/// Maximum signatures checked in one request: a tool sends several while it changes its secret.
+use super::rules::{Encoding, Rules, TimeFormat};
+use crate::webhook::{fault::DeliveryFault, keys::Keys};
+
+/// Maximum signatures looked at in one request: a tool sends several while it changes its secret.
 const MAX_SIGNATURES: usize = 8;
 /// Maximum length of the header, time and id, in bytes: longer ones would cost time by which a
 /// sender could tell whether the webhook exists.
 const MAX_HEADER: usize = 1_024;
-const MAX_TIME: usize = 20;
+const MAX_TIME: usize = 40;
 const MAX_ID: usize = 256;
 
-text_enum! {
-    /// Why a delivery was refused. The owner of the webhook may know, its sender may not.
-    pub enum DeliveryFault {
-        /// The signature header is missing
-        Missing = "missing",
-        /// The signature header occurs more than once
-        Repeated = "repeated",
-        /// The signature has a prefix, such as sha256=
-        Prefix = "prefix",
-        /// The signature has digits A to F instead of a to f
-        UpperCase = "upper_case",
-        /// The signature has the wrong length
-        Length = "length",
-        /// The signature is not hexadecimal
-        NotHex = "not_hex",
-        /// The signature belongs to another body or another secret
-        Digest = "digest",
-        /// The scheme is violated: a part is missing or malformed
-        Scheme = "scheme",
-        /// The time is out of tolerance: it was sent long ago, or a clock is wrong
-        Time = "time",
-        /// Signed, but sent from an address that may not send
-        Address = "address",
-        /// More than 65,536 bytes
-        TooLarge = "too_large",
-        /// Signed, but not JSON
-        NotJson = "not_json",
-        /// Signed, but without the content type of JSON
-        ContentType = "content_type",
-    }
-}
+const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The headers of a request.
 pub type Headers = http::HeaderMap;
+
+/// A request to a webhook, as far as signatures depend on it.
+#[derive(Debug, Clone, Copy)]
+pub struct WebhookRequest<'a> {
+    /// The HTTP method, in upper case.
+    pub method: &'a str,
+    /// The public address of the gateway, without a slash at its end.
+    pub base: &'a str,
+    /// The path, and the query with its question mark.
+    pub target: &'a str,
+    /// The headers.
+    pub headers: &'a Headers,
+    /// The body, byte for byte.
+    pub body: &'a [u8],
+}
 
 /// A request as a sender signs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
     /// The headers to add, with their values.
     pub headers: Vec<(String, String)>,
-    /// The signed text before the body.
-    pub before: String,
-    /// The signed text after the body.
-    pub after: String,
+    /// The signed text.
+    pub content: Vec<u8>,
 }
 
-/// The headers of a request that its signature depends on.
-#[derive(Default)]
-struct SignedHeaders<'h> {
-    /// The header with the signature.
-    value: &'h str,
-    timestamp: Option<&'h str>,
-    id: Option<&'h str>,
+/// What a request says beside its signature; empty where it says nothing.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Parts<'h> {
+    pub(super) timestamp: &'h str,
+    pub(super) id: &'h str,
 }
 
 impl Rules {
-    /// Whether a request is signed with this key, at a time within the tolerance around `now`, in
-    /// seconds since 1970. Always computes exactly one MAC, whatever the headers hold.
+    /// Whether a request is signed with one of these keys, at a time within the tolerance around
+    /// `now`, in seconds since 1970. Always makes as many verifications, whatever the headers hold.
     #[must_use]
-    pub fn verifies(&self, key: &SigningKey, headers: &Headers, body: &[u8], now: u64) -> bool {
-        let given = self.given(headers).unwrap_or_default();
-        let (before, after) = self.around(&given);
-        let expected = key.sign_parts(before.chain([body]).chain(after));
-        let signatures = self.signatures(&given);
-        let is_signed = signatures.fold(false, |found, one| found | one.is(&expected));
-        is_signed && self.is_timely(given.timestamp, now)
+    pub fn verifies(&self, keys: &Keys, request: &WebhookRequest<'_>, now: u64) -> bool {
+        let given = self.parts(request.headers);
+        let parts = given.unwrap_or_default();
+        let signatures = self.signatures(request.headers);
+        let is_signed = keys.verify(self.signed.filled(request, &parts), &signatures);
+        is_signed
+            && given.is_some()
+            && self.is_timely(parts.timestamp, now)
+            && self
+                .signed
+                .are_told_apart(request, &parts, self.timestamp_format)
     }
 
     /// Why the signature of a request does not verify.
     #[must_use]
     pub fn complaint(&self, headers: &Headers, now: u64) -> DeliveryFault {
-        let mut values = headers.get_all(&self.header).iter();
-        let (Some(value), None) = (values.next(), values.next()) else {
-            return if headers.contains_key(&self.header) {
-                DeliveryFault::Repeated
-            } else {
-                DeliveryFault::Missing
+        let names = self.header.names().iter();
+        let given: Vec<_> = names.flat_map(|name| headers.get_all(name)).collect();
+        let [value] = given[..] else {
+            return match given.is_empty() {
+                true => DeliveryFault::Missing,
+                false if self.header.names().len() > 1 => DeliveryFault::Digest,
+                false => DeliveryFault::Repeated,
             };
         };
-        let is_plain = self.prefix.is_empty() && self.encoding == Encoding::Hex;
-        let given = self.given(headers).unwrap_or_default();
-        if self.signatures(&given).next().is_some() {
-            if self.is_timely(given.timestamp, now) {
+        let is_plain = self.prefix.is_empty()
+            && self.separator.is_none()
+            && self.encoding == Encoding::Hex
+            && self.algorithm.signature_bytes() == Some(32);
+        let parts = self.parts(headers).unwrap_or_default();
+        if !self.signatures(headers).is_empty() {
+            if self.is_timely(parts.timestamp, now) {
                 return DeliveryFault::Digest;
             }
-            if seconds(given.timestamp).is_some() {
+            if self.seconds(parts.timestamp).is_some() {
                 return DeliveryFault::Time;
             }
         }
@@ -119,56 +114,51 @@ impl Rules {
         }
     }
 
-    /// Signs a body as a sender would at this time.
+    /// Signs a body as a sender would that posts it to this URL at this time. `None` if only the
+    /// tool has the key for that.
     #[must_use]
-    pub fn sign(&self, key: &SigningKey, body: &[u8], now: u64, id: &str) -> Signed {
-        let time = now.to_string();
-        let given = SignedHeaders {
-            timestamp: Some(&time),
-            id: Some(id),
-            ..SignedHeaders::default()
+    pub fn sign(&self, keys: &Keys, url: &str, body: &[u8], now: u64, id: &str) -> Option<Signed> {
+        let host = url.find("://").map_or(0, |at| at + "://".len());
+        let path = url.get(host..).and_then(|rest| rest.find('/'));
+        let (base, target) = url.split_at(path.map_or(url.len(), |at| host + at));
+        let request = WebhookRequest {
+            method: "POST",
+            base,
+            target,
+            headers: &Headers::new(),
+            body,
         };
-        let (before, after) = self.around(&given);
-        let signature = key.sign_parts(before.chain([body]).chain(after));
+        let time = match self.timestamp_format {
+            TimeFormat::Seconds | TimeFormat::Unchecked => now.to_string(),
+            TimeFormat::Milliseconds => format!("{now}000"),
+            TimeFormat::Iso8601 => Timestamp::from_second(now.try_into().ok()?)
+                .ok()?
+                .to_string(),
+        };
+        let timestamp = &*time;
+        let filled = self.signed.filled(&request, &Parts { timestamp, id });
+        let signature = keys.mac(filled.clone())?;
         let written = match self.encoding {
-            Encoding::Hex => signature.to_string(),
-            Encoding::Base64 => BASE64_STANDARD.encode(signature.bytes()),
+            Encoding::Hex => hex::encode(signature),
+            Encoding::UpperHex => hex::encode_upper(signature),
+            Encoding::Base64 => BASE64_STANDARD.encode(signature),
+            Encoding::Base64Url => BASE64_URL.encode(signature),
         };
         let mut value = format!("{}{written}", self.prefix);
-        if let (Some(name), Some(separator)) = (&self.timestamp_key, self.separator) {
-            value = format!("{name}={time}{separator}{value}");
+        if let Some(separator) = self.separator.as_ref().and_then(|all| all.chars().next()) {
+            if let Some(name) = &self.timestamp_key {
+                value = format!("{name}={time}{separator}{value}");
+            } else if self.timestamp_place.is_some() {
+                value = format!("{time}{separator}{value}");
+            }
         }
-        let mut headers = vec![(self.header.clone(), value)];
-        let others = [(&self.timestamp_header, &*time), (&self.id_header, id)];
+        let mut headers = vec![(self.header.names().first()?.clone(), value)];
+        let others = [(&self.timestamp_header, timestamp), (&self.id_header, id)];
         for (name, value) in others {
             headers.extend(name.iter().map(|name| (name.clone(), value.to_owned())));
         }
-        let (before, after) = self.around(&given);
-        let text = |parts: &mut dyn Iterator<Item = &[u8]>| {
-            let bytes = parts.collect::<Vec<_>>().concat();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        Signed {
-            headers,
-            before: text(&mut { before }),
-            after: text(&mut { after }),
-        }
-    }
-
-    /// The signed text before and after the body.
-    fn around<'a>(
-        &'a self,
-        given: &SignedHeaders<'a>,
-    ) -> (
-        impl Iterator<Item = &'a [u8]> + use<'a>,
-        impl Iterator<Item = &'a [u8]> + use<'a>,
-    ) {
-        let (before, after) = self
-            .signed
-            .split_once("{body}")
-            .unwrap_or((&self.signed, ""));
-        let values = [("{timestamp}", given.timestamp), ("{id}", given.id)];
-        (filled(before, values), filled(after, values))
+        let content = filled.collect::<Vec<_>>().concat();
+        Some(Signed { headers, content })
     }
 
     /// The id that a sender has given a message, in a scheme that signs one.
@@ -177,106 +167,122 @@ impl Rules {
         only(headers, self.id_header.as_ref()?, MAX_ID)
     }
 
-    /// Reads the headers; `None` if any is missing, repeated, or too long.
-    fn given<'h>(&self, headers: &'h Headers) -> Option<SignedHeaders<'h>> {
-        let value = only(headers, &self.header, MAX_HEADER)?;
-        let timestamp = match (&self.timestamp_key, &self.timestamp_header) {
-            (Some(key), _) => {
-                let pairs = self.parts(value).filter_map(|part| part.split_once('='));
-                let mut times = pairs.filter(|(name, _)| name == key).map(|(_, time)| time);
-                let time = times.next().filter(|time| time.len() <= MAX_TIME)?;
-                Some(times.next().is_none().then_some(time)?)
+    /// Reads the time and the id; `None` if one is missing, repeated, or too long.
+    fn parts<'h>(&self, headers: &'h Headers) -> Option<Parts<'h>> {
+        let mut parts = Parts::default();
+        if let Some(name) = &self.timestamp_header {
+            parts.timestamp = only(headers, name, MAX_TIME)?;
+        } else if self.timestamp_key.is_some() || self.timestamp_place.is_some() {
+            let mut times = self.times(self.values(headers).next()?);
+            parts.timestamp = times.next().filter(|time| time.len() <= MAX_TIME)?;
+            // Where a tool sends a pair for each secret, its time stands in each.
+            times.all(|time| time == parts.timestamp).then_some(())?;
+        }
+        if self.id_header.is_some() {
+            parts.id = self.id(headers)?;
+        }
+        Some(parts)
+    }
+
+    /// The values of the headers with signatures; each is there once, and not too long.
+    fn values<'h>(&self, headers: &'h Headers) -> impl Iterator<Item = &'h str> {
+        let names = self.header.names().iter();
+        names.filter_map(|name| only(headers, name, MAX_HEADER))
+    }
+
+    /// The times in a value of the header.
+    fn times<'h>(&self, value: &'h str) -> impl Iterator<Item = &'h str> {
+        let place = self.timestamp_place.map(usize::from);
+        let parts = self.separated(value).enumerate();
+        parts.filter_map(move |(at, part)| match &self.timestamp_key {
+            Some(key) => {
+                let (name, time) = part.split_once('=')?;
+                (name == key).then_some(time)
             }
-            (None, Some(header)) => Some(only(headers, header, MAX_TIME)?),
-            (None, None) => None,
-        };
-        let id = match &self.id_header {
-            Some(header) => Some(only(headers, header, MAX_ID)?),
-            None => None,
-        };
-        Some(SignedHeaders {
-            value,
-            timestamp,
-            id,
+            None => (Some(at) == place).then_some(part),
         })
     }
 
-    /// The first well-formed signatures, at most [`MAX_SIGNATURES`].
-    fn signatures(&self, given: &SignedHeaders<'_>) -> impl Iterator<Item = Signature> {
-        let written = self.parts(given.value);
-        let written = written.filter_map(|part| part.strip_prefix(&*self.prefix));
-        let length = match self.encoding {
-            Encoding::Hex => 64,
-            Encoding::Base64 => 44,
-        };
-        let looked_at = written.filter(move |text| text.len() == length);
-        looked_at
-            .take(MAX_SIGNATURES)
-            .filter_map(|text| self.decode(text))
+    /// The well-formed ones of the first signatures that look like some.
+    fn signatures(&self, headers: &Headers) -> Vec<Vec<u8>> {
+        let place = self.timestamp_place.map(usize::from);
+        let written = self.values(headers).flat_map(|value| {
+            let parts = self.separated(value).enumerate();
+            let parts = parts.filter(move |(at, _)| Some(*at) != place);
+            parts.filter_map(|(_, part)| part.strip_prefix(&*self.prefix))
+        });
+        let looked_at = written.filter(|text| self.has_length(text.len()));
+        let looked_at = looked_at.take(MAX_SIGNATURES);
+        looked_at.filter_map(|text| self.decode(text)).collect()
     }
 
     /// The parts of a header between separators; the whole if the scheme has no separator.
-    fn parts<'h>(&self, value: &'h str) -> impl Iterator<Item = &'h str> + use<'h> {
-        let separator = self.separator;
-        let parts = value.split(move |one| Some(one) == separator);
+    fn separated<'h>(&self, value: &'h str) -> impl Iterator<Item = &'h str> {
+        let separator = self.separator.as_deref();
+        let parts = value.split(move |one| separator.is_some_and(|all| all.contains(one)));
         parts.map(move |part| match separator {
             Some(_) => part.trim(),
             None => part,
         })
     }
 
-    fn decode(&self, text: &str) -> Option<Signature> {
+    /// Whether a signature can be written in so many characters.
+    fn has_length(&self, length: usize) -> bool {
+        let Some(bytes) = self.algorithm.signature_bytes() else {
+            return length <= MAX_HEADER;
+        };
         match self.encoding {
-            Encoding::Hex => Signature::parse(text.as_bytes()).ok(),
-            Encoding::Base64 => {
-                // 44 characters decode to 33 bytes without padding; a signature has 32.
-                let mut bytes = [0; 33];
-                let length = BASE64_STANDARD.decode_slice(text, &mut bytes).ok()?;
-                let signature = bytes[..length].try_into().ok()?;
-                Some(Signature::of_bytes(signature))
+            Encoding::Hex | Encoding::UpperHex => length == 2 * bytes,
+            Encoding::Base64 => length == bytes.div_ceil(3) * 4,
+            Encoding::Base64Url => {
+                length == bytes.div_ceil(3) * 4 || length == (bytes * 4).div_ceil(3)
             }
         }
     }
 
-    fn is_timely(&self, timestamp: Option<&str>, now: u64) -> bool {
-        if self.timestamp_key.is_none() && self.timestamp_header.is_none() {
+    fn decode(&self, text: &str) -> Option<Vec<u8>> {
+        let bytes = match self.encoding {
+            Encoding::Hex if text.bytes().any(|byte| byte.is_ascii_uppercase()) => None,
+            Encoding::UpperHex if text.bytes().any(|byte| byte.is_ascii_lowercase()) => None,
+            Encoding::Hex | Encoding::UpperHex => hex::decode(text).ok(),
+            Encoding::Base64 => BASE64_STANDARD.decode(text).ok(),
+            Encoding::Base64Url => BASE64_URL.decode(text).ok(),
+        };
+        let length = self.algorithm.signature_bytes();
+        bytes.filter(|bytes| length.is_none_or(|length| bytes.len() == length))
+    }
+
+    fn is_timely(&self, timestamp: &str, now: u64) -> bool {
+        let has_time = self.timestamp_key.is_some()
+            || self.timestamp_place.is_some()
+            || self.timestamp_header.is_some();
+        if !has_time || self.timestamp_format == TimeFormat::Unchecked {
             return true;
         }
-        let time = seconds(timestamp);
+        let time = self.seconds(timestamp);
         time.is_some_and(|time| time.abs_diff(now) <= u64::from(self.tolerance_seconds))
     }
-}
 
-/// A time in seconds, written in digits.
-fn seconds(timestamp: Option<&str>) -> Option<u64> {
-    let digits = timestamp.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    digits?.parse().ok()
-}
-
-/// The pieces of a template with its placeholders filled in. One pass, so that a value that looks
-/// like a placeholder is not replaced.
-fn filled<'a>(
-    template: &'a str,
-    values: [(&'static str, Option<&'a str>); 2],
-) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    let mut rest = template;
-    std::iter::from_fn(move || {
-        let begins = |(place, value): &(&'static str, Option<&'a str>)| {
-            Some((rest.strip_prefix(place)?, value.unwrap_or_default()))
-        };
-        let (after, piece) = match values.iter().find_map(begins) {
-            Some(found) => found,
-            None if rest.is_empty() => return None,
-            // A brace that begins no placeholder is an ordinary character.
-            None => {
-                let end = rest.char_indices().skip(1).find(|(_, one)| *one == '{');
-                let (piece, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
-                (after, piece)
+    /// A time in seconds since 1970. Its form is fixed: it says itself where it ends.
+    fn seconds(&self, timestamp: &str) -> Option<u64> {
+        let bytes = timestamp.as_bytes();
+        let digits = timestamp.bytes().all(|byte| byte.is_ascii_digit());
+        match self.timestamp_format {
+            TimeFormat::Seconds | TimeFormat::Unchecked => {
+                timestamp.parse().ok().filter(|_| digits)
             }
-        };
-        rest = after;
-        Some(piece.as_bytes())
-    })
+            TimeFormat::Milliseconds => {
+                let time: u64 = timestamp.parse().ok().filter(|_| digits)?;
+                Some(time / 1_000)
+            }
+            TimeFormat::Iso8601 => {
+                // A year of four digits, and no second T: else a piece of an id could begin it.
+                let is_fixed = bytes.get(4) == Some(&b'-') && bytes.get(10) == Some(&b'T');
+                let time: Timestamp = timestamp.parse().ok().filter(|_| is_fixed)?;
+                time.as_second().try_into().ok()
+            }
+        }
+    }
 }
 
 /// The value of a header that occurs exactly once and has at most `max` bytes.

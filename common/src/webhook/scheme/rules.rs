@@ -4,75 +4,134 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
+use super::{handshake::Handshake, template::Template};
 use crate::{
     random::RandomError,
     secret::Secret,
-    webhook::signature::{SigningKey, generate_secret},
+    text_enum,
+    webhook::{
+        keys::{Algorithm, InvalidKey, Keys},
+        signature::generate_secret,
+    },
 };
 
 /// The default tolerance of a signed time, in seconds.
-pub(super) const TOLERANCE: u32 = 300;
+const TOLERANCE: u32 = 300;
 /// The maximum tolerance: a day.
 const MAX_TOLERANCE: u32 = 86_400;
-const MAX_TEMPLATE: usize = 200;
+/// Maximum headers that may hold a signature: a tool sends one a key, or a number of them.
+const MAX_HEADERS: usize = 8;
+const SEPARATORS: &str = ",;.& ";
 const STANDARD_PREFIX: &str = "whsec_";
 
-/// How a signature is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Encoding {
-    /// 64 lower-case hexadecimal digits.
-    Hex,
-    /// 44 characters, as in RFC 4648, section 4.
-    Base64,
+text_enum! {
+    /// How a signature is written.
+    pub enum Encoding {
+        /// Lower-case hexadecimal digits
+        Hex = "hex",
+        /// Upper-case hexadecimal digits
+        UpperHex = "upper_hex",
+        /// As in RFC 4648, section 4
+        Base64 = "base64",
+        /// As in RFC 4648, section 5, with or without padding
+        Base64Url = "base64url",
+    }
 }
 
-/// How the text of a secret encodes the key.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretEncoding {
-    /// The key itself.
-    #[default]
-    Text,
-    /// The key in base64, optionally with the prefix `whsec_`.
-    Base64,
-    /// The key in hexadecimal digits.
-    Hex,
+text_enum! {
+    /// How the time of a request is written.
+    pub enum TimeFormat {
+        /// Seconds since 1970
+        Seconds = "seconds",
+        /// Milliseconds since 1970
+        Milliseconds = "milliseconds",
+        /// As ISO 8601, with a time zone
+        Iso8601 = "iso8601",
+        /// In any way: it is signed, and not compared with the clock
+        Unchecked = "unchecked",
+    }
 }
 
-/// The rules of a scheme, in the form that operators write for `custom`.
+text_enum! {
+    /// How the text of a secret encodes the key.
+    pub enum SecretEncoding {
+        /// The key itself
+        Text = "text",
+        /// The key in base64, optionally with the prefix `whsec_`
+        Base64 = "base64",
+        /// The key in hexadecimal digits
+        Hex = "hex",
+    }
+}
+
+/// The rules of a scheme, in the form in which operators and the table of tools write them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// The header with the signature.
-    pub header: String,
-    /// The prefix of the signature, such as `sha256=`.
+    /// The header with the signature; or several, of which any may be there.
+    pub header: Header,
+    /// What stands before each signature, such as `sha256=`.
     #[serde(default)]
     pub prefix: String,
-    /// The separator between several signatures, or pairs `k=v`: a comma or a space.
+    /// One or two characters, each of which separates parts of the header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub separator: Option<char>,
+    pub separator: Option<String>,
     /// The key of the time, if the header holds pairs. Then [`Self::prefix`] is the key of the
     /// signature, with its `=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp_key: Option<String>,
-    /// The header with the time, in seconds since 1970.
+    /// The place of the time, if the header holds parts without keys; the first is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp_place: Option<u8>,
+    /// The header with the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp_header: Option<String>,
+    /// How the time is written.
+    #[serde(default = "seconds", skip_serializing_if = "is_seconds")]
+    pub timestamp_format: TimeFormat,
     /// How far the time may be off, in seconds.
     #[serde(default = "usual_tolerance")]
     pub tolerance_seconds: u32,
     /// The header with the id of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_header: Option<String>,
+    /// What is computed of the signed text.
+    #[serde(
+        default = "usual_algorithm",
+        skip_serializing_if = "is_usual_algorithm"
+    )]
+    pub algorithm: Algorithm,
     /// How the signature is written.
     pub encoding: Encoding,
-    /// The signed text: a template with `{body}`, and with `{timestamp}` and `{id}` if the request
-    /// has them.
-    pub signed: String,
-    /// How the text of the secret encodes the key.
-    #[serde(default)]
+    /// The signed text.
+    pub signed: Template,
+    /// How the text of the secret encodes the key of an HMAC.
+    #[serde(default = "plain_text")]
     pub secret: SecretEncoding,
+    /// What the tool asks before it sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<Handshake>,
+}
+
+/// The names of headers, written as one text or as a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Header {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+impl Header {
+    /// The names.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
 }
 
 /// Why a custom scheme is invalid.
@@ -85,15 +144,18 @@ pub enum RulesError {
     #[error("{0} must be the name of a header")]
     Header(&'static str),
     /// Nothing would ever be put in its place. Holds what is between the braces.
-    #[error("unknown placeholder {{{0}}}; known: {{body}}, {{timestamp}}, {{id}}")]
+    #[error(
+        "unknown placeholder {{{0}}}; known: {{body}}, {{timestamp}}, {{id}}, {{method}}, {{url}}, \
+         {{path}}, {{query}}"
+    )]
     Placeholder(String),
     /// The signed text does not contain the body once, or is too long.
     #[error("signed must contain {{body}} exactly once and have at most 200 characters")]
     Body,
     /// A sender could change a time that is not signed.
     #[error(
-        "signed must contain {{timestamp}} exactly once with timestamp_key or timestamp_header, \
-         and not at all without"
+        "signed must contain {{timestamp}} exactly once with timestamp_key, timestamp_place or \
+         timestamp_header, and not at all without"
     )]
     Timestamp,
     /// A sender could change an id that is not signed.
@@ -101,61 +163,53 @@ pub enum RulesError {
     Id,
     /// What is signed of one part could be moved into the next.
     #[error(
-        "signed must have a sign other than a letter or digit between {{timestamp}}, {{id}} and \
-         {{body}}"
+        "signed must have a sign other than a letter or digit between {{timestamp}}, {{id}}, \
+         {{url}}, {{path}} and {{query}}; {{timestamp}} and {{id}} may stand next to each other \
+         with a timestamp_format that is checked, and everything next to {{body}}"
     )]
     Adjacent,
     /// There are two places for the time.
-    #[error("timestamp_key and timestamp_header exclude each other: give one of them")]
+    #[error("timestamp_key, timestamp_place and timestamp_header exclude each other")]
     TwoTimes,
     /// The separator is missing or unsuitable.
     #[error(
-        "separator must be ',' or ' ' and is required with timestamp_key, which must not be empty \
-         or contain '='; neither timestamp_key nor prefix may contain the separator"
+        "separator must be one or two of ',', ';', '.', '&' and ' ', and is required with \
+         timestamp_key and timestamp_place; timestamp_key must not be empty or contain '='; neither \
+         timestamp_key nor prefix may contain the separator"
     )]
     Separator,
     /// The tolerance is zero or too long.
     #[error("tolerance_seconds must be from 1 to 86400")]
     Tolerance,
+    /// A handshake is answered with an HMAC-SHA256, or compared with one.
+    #[error("the handshake {0} does not go with this algorithm")]
+    Handshake(Handshake),
 }
 
-/// The secret does not have the format that the scheme requires.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the secret does not have the format of this scheme's secrets")]
-pub struct InvalidSecret;
+fn seconds() -> TimeFormat {
+    TimeFormat::Seconds
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_seconds(format: &TimeFormat) -> bool {
+    *format == TimeFormat::Seconds
+}
 
 fn usual_tolerance() -> u32 {
     TOLERANCE
 }
 
-/// The first word in braces that stands for nothing. Other braces are part of the text.
-fn unknown_placeholder(signed: &str) -> Option<&str> {
-    let begun = signed.split('{').skip(1);
-    let words = begun.filter_map(|rest| Some(rest.split_once('}')?.0));
-    let is_word = |text: &str| {
-        let in_word = |c: char| c.is_alphanumeric() || "_-. ".contains(c);
-        text.contains(char::is_alphabetic) && text.chars().all(in_word)
-    };
-    words
-        .filter(|word| !["body", "timestamp", "id"].contains(word))
-        .find(|word| is_word(word))
+fn usual_algorithm() -> Algorithm {
+    Algorithm::HmacSha256
 }
 
-/// Whether something that can't be part of a time or an id stands between the parts of a template.
-fn are_apart(signed: &str) -> bool {
-    let parts = ["{timestamp}", "{id}", "{body}"];
-    let mut places: Vec<_> = parts
-        .iter()
-        .filter_map(|part| Some((signed.find(part)?, part.len())))
-        .collect();
-    places.sort_unstable();
-    places.windows(2).all(|two| {
-        let between = match two {
-            [(begin, length), (next, _)] => signed.get(begin + length..*next),
-            _ => None,
-        };
-        between.is_some_and(|between| between.contains(|c: char| !c.is_alphanumeric()))
-    })
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_usual_algorithm(algorithm: &Algorithm) -> bool {
+    *algorithm == Algorithm::HmacSha256
+}
+
+fn plain_text() -> SecretEncoding {
+    SecretEncoding::Text
 }
 
 impl Rules {
@@ -166,79 +220,103 @@ impl Rules {
     pub fn parse(text: &str) -> Result<Self, RulesError> {
         let rules: Self =
             serde_json::from_str(text).map_err(|error| RulesError::Shape(error.to_string()))?;
-        for (name, header) in [
-            ("header", Some(&rules.header)),
-            ("timestamp_header", rules.timestamp_header.as_ref()),
-            ("id_header", rules.id_header.as_ref()),
-        ] {
-            if header.is_some_and(|header| header.parse::<HeaderName>().is_err()) {
-                return Err(RulesError::Header(name));
-            }
-        }
-        if let Some(word) = unknown_placeholder(&rules.signed) {
-            return Err(RulesError::Placeholder(word.to_owned()));
-        }
-        let has = |place: &str| rules.signed.matches(place).count();
-        // A time or an id that is not signed could be replaced, and one that is signed but not sent
-        // could not be verified.
-        let has_time = rules.timestamp_key.is_some() || rules.timestamp_header.is_some();
-        if has("{body}") != 1 || rules.signed.chars().count() > MAX_TEMPLATE {
-            return Err(RulesError::Body);
-        }
-        if has("{timestamp}") != usize::from(has_time) {
-            return Err(RulesError::Timestamp);
-        }
-        if has("{id}") != usize::from(rules.id_header.is_some()) {
-            return Err(RulesError::Id);
-        }
-        if !are_apart(&rules.signed) {
-            return Err(RulesError::Adjacent);
-        }
-        if rules.timestamp_key.is_some() && rules.timestamp_header.is_some() {
-            return Err(RulesError::TwoTimes);
-        }
-        let is_known = rules.separator.is_none_or(|one| one == ',' || one == ' ');
-        let is_apart = |part: &str| rules.separator.is_none_or(|one| !part.contains(one));
-        let is_key = |key: &str| !key.is_empty() && !key.contains('=') && is_apart(key);
-        let has_key = rules.timestamp_key.as_deref().is_none_or(is_key);
-        let needs_separator = rules.timestamp_key.is_some() && rules.separator.is_none();
-        if !is_known || !is_apart(&rules.prefix) || !has_key || needs_separator {
-            return Err(RulesError::Separator);
-        }
-        if !(1..=MAX_TOLERANCE).contains(&rules.tolerance_seconds) {
-            return Err(RulesError::Tolerance);
-        }
+        rules.check()?;
         Ok(rules)
     }
 
-    /// Decodes the key from the text of a secret.
+    /// Whether they say what can be verified, and leave nothing to a sender that is not signed.
+    pub(in crate::webhook) fn check(&self) -> Result<(), RulesError> {
+        let names = self.header.names();
+        if names.is_empty() || names.len() > MAX_HEADERS {
+            return Err(RulesError::Header("header"));
+        }
+        let others = [
+            ("timestamp_header", &self.timestamp_header),
+            ("id_header", &self.id_header),
+        ];
+        let others = others
+            .iter()
+            .filter_map(|(what, name)| Some((*what, name.as_ref()?)));
+        for (what, name) in names.iter().map(|name| ("header", name)).chain(others) {
+            if name.parse::<HeaderName>().is_err() {
+                return Err(RulesError::Header(what));
+            }
+        }
+        // A time or an id that is not signed could be replaced, and one that is signed but not sent
+        // could not be verified.
+        let times = usize::from(self.timestamp_key.is_some())
+            + usize::from(self.timestamp_place.is_some())
+            + usize::from(self.timestamp_header.is_some());
+        let ids = usize::from(self.id_header.is_some());
+        let is_checked = self.timestamp_format != TimeFormat::Unchecked;
+        self.signed.check(times.min(1), ids, is_checked)?;
+        if times > 1 {
+            return Err(RulesError::TwoTimes);
+        }
+        if !self.is_separated() {
+            return Err(RulesError::Separator);
+        }
+        if !(1..=MAX_TOLERANCE).contains(&self.tolerance_seconds) {
+            return Err(RulesError::Tolerance);
+        }
+        match self.handshake {
+            Some(handshake) if !handshake.goes_with(self.algorithm) => {
+                Err(RulesError::Handshake(handshake))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_separated(&self) -> bool {
+        let separator = self.separator.as_deref().unwrap_or_default();
+        let is_known = separator.chars().all(|one| SEPARATORS.contains(one))
+            && separator.len() <= 2
+            && self.separator.as_deref() != Some("");
+        let is_apart = |part: &str| !part.contains(|one| separator.contains(one));
+        let is_key = |key: &str| !key.is_empty() && !key.contains('=') && is_apart(key);
+        let has_key = self.timestamp_key.as_deref().is_none_or(is_key);
+        let needs_separator = self.timestamp_key.is_some() || self.timestamp_place.is_some();
+        is_known && is_apart(&self.prefix) && has_key && (!needs_separator || !separator.is_empty())
+    }
+
+    /// Prepares the key from the text of a secret, or the public keys in it.
     ///
     /// # Errors
     /// When the text does not have the format of this scheme's secrets, or is empty.
-    pub fn key(&self, secret: &Secret) -> Result<SigningKey, InvalidSecret> {
+    pub fn keys(&self, secret: &Secret) -> Result<Keys, InvalidKey> {
         let text = secret.expose();
+        if self.algorithm.has_public_key() {
+            let text = std::str::from_utf8(text).map_err(|_| InvalidKey::Public)?;
+            return Keys::of_public(self.algorithm, text);
+        }
         let bytes = match self.secret {
             SecretEncoding::Text => text.to_vec(),
-            SecretEncoding::Hex => hex::decode(text).map_err(|_| InvalidSecret)?,
+            SecretEncoding::Hex => hex::decode(text).map_err(|_| InvalidKey::Secret)?,
             SecretEncoding::Base64 => {
+                // As some show it, with the version of the signature.
+                let text = text.strip_prefix(b"v1,").unwrap_or(text);
                 let text = text
                     .strip_prefix(STANDARD_PREFIX.as_bytes())
                     .unwrap_or(text);
-                BASE64_STANDARD.decode(text).map_err(|_| InvalidSecret)?
+                let decoded = BASE64_STANDARD.decode(text);
+                decoded.map_err(|_| InvalidKey::Secret)?
             }
         };
         // Anyone could sign with an empty key.
         if bytes.is_empty() {
-            return Err(InvalidSecret);
+            return Err(InvalidKey::Secret);
         }
-        Ok(SigningKey::new(&Secret::new(bytes)))
+        Ok(Keys::of_secret(self.algorithm, bytes))
     }
 }
 
-/// Generates a secret in the format of a scheme.
-pub fn secret_for(rules: &Rules) -> Result<Secret, RandomError> {
+/// Generates a secret in the format of a scheme; `None` if that takes a public key.
+pub fn secret_for(rules: &Rules) -> Result<Option<Secret>, RandomError> {
+    if rules.algorithm.has_public_key() {
+        return Ok(None);
+    }
     let secret = generate_secret()?;
-    Ok(match rules.secret {
+    Ok(Some(match rules.secret {
         SecretEncoding::Text | SecretEncoding::Hex => secret,
         SecretEncoding::Base64 => {
             // The generated secret is the hexadecimal text of 32 bytes.
@@ -246,5 +324,5 @@ pub fn secret_for(rules: &Rules) -> Result<Secret, RandomError> {
             let text = format!("{STANDARD_PREFIX}{}", BASE64_STANDARD.encode(bytes));
             Secret::new(text.into_bytes())
         }
-    })
+    }))
 }

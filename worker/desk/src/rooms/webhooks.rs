@@ -1,20 +1,21 @@
 //! Webhooks, for editors: their addresses and secrets, what was refused and why, the last signals.
 //! Secrets are sealed to the gateways: the desk shows a new one once and can open none.
 
-use std::time::Duration;
+use std::{fmt::Display, str::FromStr, time::Duration};
 
 use askama::Template;
 use axum::response::Response;
 use letterbox_common::{
-    ids::{WebhookId, WorkspaceId},
+    ids::{DeliveryId, WebhookId, WorkspaceId},
     sealing::{SealedColumn, Secret},
-    webhook::{Scheme, WebhookAddress},
+    webhook::Tool,
 };
 use letterbox_operator::{
-    NewWebhook, RefusalRow, SameBy, SignalFilter, SignalRow, WebhookRow, WebhookSettings, rules_in,
+    NewWebhook, OperatorError, Reason, RefusalRow, SecretFrom, SignalDetail, SignalFilter,
+    SignalRow, WebhookRow, WebhookSettings, rules_in,
 };
 
-use super::{Nowhere, PageWorkspace, To, Visit, chosen, id, or_refusal, see_list};
+use super::{Nowhere, PageWorkspace, To, Visit, id, or_refusal, see_list};
 use crate::{
     pages::filters,
     response::{Answered, Trouble, see},
@@ -61,19 +62,19 @@ pub(crate) async fn create(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let name = visit.given("name")?;
-    let scheme = chosen(visit.given("scheme")?)?;
+    let tool = visit.given("tool")?.trim();
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
     let creating = async {
         let kept = form.get("kept_headers").map(str::split_whitespace);
         let settings = WebhookSettings {
             name: name.to_owned(),
-            scheme: Some(scheme),
+            tool: Some(parsed(tool)?),
             rules: form.get("rules").map(rules_in).transpose()?,
             allow_from: form.get("allow_from").map(|text| Some(text.to_owned())),
             kept_headers: kept.map(|names| names.map(str::to_owned).collect()),
-            same_by: form.get("same_by").map(|_| SameBy::Id),
-            secret: None,
+            same_by: form.get("same_by").map(parsed).transpose()?,
+            secret: form.get("later").map(|_| SecretFrom::Later),
         };
         let created = operator.create_webhook(&keys, workspace, &settings, secret(&visit));
         created.await
@@ -88,6 +89,12 @@ pub(crate) async fn create(visit: Visit) -> Answered {
     }
 }
 
+/// What somebody has typed in, or why it can't be that.
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, OperatorError> {
+    let wrong = |error: T::Err| Reason::InvalidWebhook(error.to_string());
+    Ok(text.parse().map_err(wrong)?)
+}
+
 /// The secret that the sender has given, if it has one.
 fn secret(visit: &Visit) -> Option<Secret> {
     let secret = visit.asked.form.get("secret")?.trim();
@@ -97,9 +104,14 @@ fn secret(visit: &Visit) -> Option<Secret> {
 fn made(visit: &Visit, new: &NewWebhook) -> Response {
     let id = new.address.webhook;
     let made = String::from_utf8_lossy(new.secret.expose());
-    // One that was given is known, and may be longer than a browser keeps.
-    let made = if secret(visit).is_some() { "" } else { &made };
-    visit.show_once(&format!("/webhooks/{id}/new"), &id, made)
+    // One that was given is known, and may be longer than a browser keeps; one that nobody is to
+    // know is not shown.
+    let is_known = secret(visit).is_some() || visit.asked.form.get("later").is_some();
+    let made = if is_known { "" } else { &made };
+    let token = new.verify_token.as_deref();
+    let token = token.filter(|_| visit.asked.form.get("later").is_none());
+    let shown = format!("{made}~{}", token.unwrap_or_default());
+    visit.show_once(&format!("/webhooks/{id}/new"), &id, &shown)
 }
 
 #[derive(Template)]
@@ -107,26 +119,44 @@ fn made(visit: &Visit, new: &NewWebhook) -> Response {
 struct NewWebhookPage<'v> {
     webhook: WebhookRow,
     url: String,
-    /// Empty if the person has given it.
+    steps: Vec<String>,
+    /// Empty if the person has given it, or will.
     secret: &'v str,
+    /// Empty if its tool asks for none.
+    verify_token: &'v str,
 }
 
 /// The webhook that was made just now; without its secret, if it was shown already.
 pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
     let row = visit.operator.webhook(webhook).await?;
-    let Some(secret) = visit.asked.made(&row.webhook_id) else {
+    let shown = visit.asked.made(&row.webhook_id);
+    let Some((secret, verify_token)) = shown.and_then(|shown| shown.split_once('~')) else {
         return Ok(see(&format!("/webhooks/{}", row.webhook_id)));
     };
-    let address = WebhookAddress {
-        workspace: row.workspace_id,
-        webhook: row.webhook_id,
-    };
+    let url = visit.asked.desk.addresses.webhook_url(row.address());
     let page = NewWebhookPage {
+        steps: row.settings.tool().described().steps(&url, None),
         webhook: row,
-        url: visit.asked.desk.addresses.webhook_url(address),
+        url,
         secret,
+        verify_token,
     };
     Ok(visit.once("Webhook", &page))
+}
+
+/// Sets the secret that the tool has made. A token that it asks for is shown once.
+pub(crate) async fn set_secret(To(visit, webhook): To<WebhookId>) -> Answered {
+    let Some(secret) = secret(&visit) else {
+        return Err(super::refused("Nothing was done: the secret is missing."));
+    };
+    let operator = &visit.operator;
+    let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
+    let set = operator.set_webhook_secret(&keys, webhook, secret).await?;
+    let id = set.row.webhook_id;
+    Ok(match set.verify_token {
+        Some(token) => visit.show_once(&format!("/webhooks/{id}/new"), &id, &format!("~{token}")),
+        None => see(&format!("/webhooks/{id}")),
+    })
 }
 
 #[derive(Template)]
@@ -134,6 +164,8 @@ pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
 struct WebhookPage<'v> {
     visit: &'v Visit,
     webhook: WebhookRow,
+    url: String,
+    steps: Vec<String>,
     refusals: Vec<RefusalRow>,
     signals: Vec<SignalRow>,
 }
@@ -147,8 +179,11 @@ pub(crate) async fn show(To(visit, webhook): To<WebhookId>) -> Answered {
         ..SignalFilter::default()
     };
     let signals = operator.signals(row.workspace_id, &filter, None, EACH);
+    let url = visit.asked.desk.addresses.webhook_url(row.address());
     let page = WebhookPage {
         visit: &visit,
+        steps: row.settings.tool().described().steps(&url, None),
+        url,
         webhook: row,
         refusals: operator.refusals(webhook, EACH).await?,
         signals: signals.await?,
@@ -169,4 +204,16 @@ pub(crate) async fn delete(To(visit, webhook): To<WebhookId>) -> Answered {
     visit.need_sure()?;
     let gone = visit.operator.delete_webhook(webhook).await?;
     Ok(see_list("webhooks", gone.workspace_id))
+}
+
+#[derive(Template)]
+#[template(path = "signal.html")]
+struct SignalPage {
+    signal: SignalDetail,
+}
+
+/// One signal with its body.
+pub(crate) async fn signal(To(visit, signal): To<DeliveryId>) -> Answered {
+    let signal = visit.operator.signal(signal).await?;
+    Ok(visit.page("Signal", &SignalPage { signal }))
 }

@@ -6,14 +6,14 @@ use letterbox_broker::BrokerTarget;
 use letterbox_common::{
     ids::WorkspaceId,
     sealing::{Seal, Secret},
-    webhook::WebhookAddress,
+    webhook::Tool,
 };
 use letterbox_database::Whole;
 use uuid::Uuid;
 
 use super::{Document, Plan, Set, Step};
 use crate::{
-    Operator, OperatorError, Reason, Secrets, SubscriptionRow,
+    NewWebhook, Operator, OperatorError, Reason, Secrets, SubscriptionRow,
     subscriptions::{hold_subscriptions, let_go_of_subscriptions},
 };
 
@@ -25,10 +25,12 @@ const PAUSES: [Duration; 10] = [Duration::from_millis(100); 10];
 pub struct MadeWebhook {
     /// Its name.
     pub name: String,
-    /// Where its tool sends to.
-    pub address: WebhookAddress,
-    /// `None` where it was given, or is set later.
-    pub secret: Option<Secret>,
+    /// What sends to it.
+    pub tool: Tool,
+    /// Its address and its secret.
+    pub new: NewWebhook,
+    /// Whether the secret was made here: it was not given, and is not set later.
+    pub is_secret_shown: bool,
 }
 
 /// The outcome, and what is left to do at the broker.

@@ -131,11 +131,11 @@ impl Operator {
         wanted: &WebhookSettings,
     ) -> Result<MadeWebhook, OperatorError> {
         let given = wanted.given_secret(secrets)?;
-        let made = self.create_webhook(keys, workspace, wanted, given).await?;
         Ok(MadeWebhook {
             name: wanted.name.clone(),
-            address: made.address,
-            secret: wanted.secret.is_none().then_some(made.secret),
+            tool: wanted.tool(),
+            new: self.create_webhook(keys, workspace, wanted, given).await?,
+            is_secret_shown: wanted.secret.is_none(),
         })
     }
 

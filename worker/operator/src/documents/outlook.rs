@@ -45,7 +45,7 @@ impl Outlook<'_> {
             }
             (Document::Webhook(wanted), Some(Document::Webhook(former))) => {
                 // Its sender signs by these, and what it has sent is remembered by them.
-                for member in ["scheme", "rules", "same_by"] {
+                for member in ["tool", "rules", "same_by"] {
                     if change.is_in(member) {
                         return Err(Reason::FixedMember(wanted.name.clone(), member).into());
                     }

@@ -101,7 +101,7 @@ pub(super) async fn send_all(
         let name = numbers.name(number);
         let shared = shared.clone();
         let body = format!(r#"{{"type":"letterbox.prove","eventId":"{name}"}}"#);
-        let signed = signer.sign(body.as_bytes(), &name);
+        let signed = signer.sign(&shared.url, body.as_bytes(), &name)?;
         sending.spawn(async move {
             send(&shared, number, &body, &signed.headers, pace.tries).await;
             drop(place);

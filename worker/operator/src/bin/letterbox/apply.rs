@@ -128,7 +128,7 @@ async fn broker_of(
 }
 
 fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
-    let mut shown = webhook::shown(settings, made.address, made.secret.as_ref());
+    let mut shown = webhook::shown(settings, &made.new, made.tool, made.is_secret_shown);
     shown["name"] = json!(made.name);
     shown
 }

@@ -11,7 +11,7 @@ use crate::{Failure, Output, file, output};
 /// Reads the secret and the rules.
 fn signer(signing: &Signing) -> Result<Signer, Failure> {
     let rules = signing.rules.as_deref().map(file::read_text).transpose()?;
-    let rules = rules_of(signing.scheme, rules.as_deref()).map_err(OperatorError::from)?;
+    let rules = rules_of(signing.tool, rules.as_deref()).map_err(OperatorError::from)?;
     let secret = match &signing.secret_file {
         Some(file) => file::read(file)?.trim_ascii().to_vec(),
         None => WEBHOOK_SECRET.require()?.expose().as_bytes().to_vec(),
@@ -38,7 +38,7 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
             let signer = signer(&signing)?;
             let body = file::read(&file)?;
             Output::One(match is_explained {
-                true => explain(signing.scheme, &signer, &body),
+                true => explain(&url, signing.tool, &signer, &body)?,
                 false => send_webhook(url, &signer, body).await?,
             })
         }

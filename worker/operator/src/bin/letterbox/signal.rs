@@ -16,7 +16,7 @@ const COLUMNS: [&str; 8] = [
     "entity",
     "source_tool",
     "event_id",
-    "generic_reason",
+    "event_type",
 ];
 
 #[derive(Subcommand)]
@@ -81,10 +81,7 @@ pub(crate) async fn run(
 }
 
 fn one_line(signal: &SignalRow) -> String {
-    let about = signal
-        .entity
-        .as_deref()
-        .or(signal.generic_reason.as_deref());
+    let about = signal.entity.as_deref().or(signal.event_type.as_deref());
     format!(
         "{}  {}  {}  {:<16}  {}",
         signal.signal_id,

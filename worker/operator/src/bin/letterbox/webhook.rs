@@ -9,22 +9,22 @@ use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::WebhookId,
     sealing::{SealedColumn, Secret, key_ring},
-    webhook::{Scheme, WebhookAddress},
+    webhook::Tool,
 };
 use letterbox_operator::{
-    Named, OperatorError, RefusalRow, SecretFrom, WebhookSettings, rules_in, span,
+    Named, NewWebhook, OperatorError, RefusalRow, SecretFrom, WebhookSettings, rules_in, span,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace,
+    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace, output,
     settings::CliSettings, times::to_second,
 };
 
 const COLUMNS: [&str; 6] = [
     "webhook_id",
     "name",
-    "scheme",
+    "tool",
     "created_at",
     "ends_at",
     "deleted_at",
@@ -61,6 +61,13 @@ pub(crate) enum WebhookCommand {
     },
     /// List the webhooks of a workspace
     List(InWorkspace),
+    /// List the tools that are known, or show how one of them is set up
+    Tools {
+        /// Its name
+        tool: Option<Tool>,
+    },
+    /// Show a webhook: its address, how its tool is set up, and how its tool signs
+    Show { webhook_id: Named<WebhookId> },
     /// Delete a webhook: its deliveries are refused from now on; its signals stay
     Delete {
         webhook_id: WebhookId,
@@ -77,11 +84,12 @@ pub(crate) struct Creation {
     workspace: InWorkspace,
     #[command(flatten)]
     settings: WebhookSettings,
-    /// A file with the rules of a custom scheme, as JSON
-    #[arg(long, value_name = "FILE", required_if_eq("scheme", "custom"))]
+    /// A file with the rules of a custom tool, as JSON
+    #[arg(long, value_name = "FILE", required_if_eq("tool", "custom"))]
     rules: Option<PathBuf>,
-    /// A file with the secret that the tool gave you; without it, a new one is made
-    #[arg(long, value_name = "FILE")]
+    /// A file with the secret that the tool gave you, or with its public keys; without it, a secret
+    /// is made
+    #[arg(long, value_name = "FILE", visible_alias = "public-key-file")]
     secret_file: Option<PathBuf>,
     /// The tool gives you the secret only when it knows the address: set it with 'webhook
     /// set-secret'; nothing is accepted before
@@ -148,7 +156,25 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
                 return follow::follow(limit, settings.json, read, known, one_line).await;
             }
             let refusals = operator.refusals(webhook, limit).await?;
-            Output::many(&refusals, &["refused_at", "reason", "request_id"])
+            let refusals: Vec<_> = refusals.iter().map(with_advice).collect();
+            Output::many(&refusals, &["refused_at", "reason", "detail", "request_id"])
+        }
+        WebhookCommand::Tools { tool: Some(tool) } => Output::One(described(tool, "{url}")),
+        WebhookCommand::Tools { tool: None } => {
+            let tools: Vec<_> = Tool::all().map(|tool| described(tool, "{url}")).collect();
+            Output::many(&tools, &["tool", "title", "secret_from", "cannot"])
+        }
+        WebhookCommand::Show { webhook_id } => {
+            let operator = operator().await?;
+            let row = operator.webhook(operator.id(&webhook_id).await?).await?;
+            let url = settings.addresses.webhook_url(row.address());
+            let mut shown = output::value(&row);
+            let known = described(row.settings.tool(), &url);
+            if let (Some(shown), Value::Object(known)) = (shown.as_object_mut(), known) {
+                shown.extend(known);
+            }
+            shown["url"] = url.into();
+            Output::One(shown)
         }
         WebhookCommand::Delete { webhook_id, yes } => {
             confirm_loss("the webhook's address and secret end", yes)?;
@@ -157,13 +183,21 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
     })
 }
 
+/// A refusal with the sentence that explains it.
+fn with_advice(refusal: &RefusalRow) -> Value {
+    let mut shown = output::value(refusal);
+    shown["advice"] = refusal.reason.advice().into();
+    shown
+}
+
 fn one_line(refusal: &RefusalRow) -> String {
     let at = to_second(refusal.refused_at);
     let request = refusal.request_id.as_deref();
     format!(
-        "{at}  {:<12}  {}",
+        "{at}  {:<12}  {}  {}",
         refusal.reason.as_str(),
-        request.unwrap_or("-")
+        request.unwrap_or("-"),
+        refusal.detail.as_deref().unwrap_or_default()
     )
 }
 
@@ -182,10 +216,9 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
     let creating = operator.create_webhook(&keys, workspace, &wanted, secret);
     let created = creating.await?;
     // Nobody knows the one that it has before it is set.
-    let secret = (!new.secret_later).then_some(&created.secret);
-    let mut shown = shown(settings, created.address, secret);
+    let is_shown = !new.secret_later;
+    let mut shown = shown(settings, &created, wanted.tool(), is_shown);
     shown["name"] = wanted.name.into();
-    shown["scheme"] = json!(wanted.scheme.unwrap_or(Scheme::Letterbox));
     Ok(Output::One(shown))
 }
 
@@ -193,9 +226,10 @@ async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Fai
     let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
+    let former = operator.webhook(new.webhook_id).await?;
     let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
     let made = replacing.await?;
-    let mut shown = shown(settings, made.address, Some(&made.secret));
+    let mut shown = shown(settings, &made, former.settings.tool(), true);
     shown["replaces"] = json!(new.webhook_id);
     Ok(Output::One(shown))
 }
@@ -204,16 +238,47 @@ fn read_secret(file: &Path) -> Result<Secret, Failure> {
     Ok(Secret::new(file::read(file)?.trim_ascii().to_vec()))
 }
 
-/// A new webhook, at the only time that its secret is shown.
+/// A new webhook, at the only time that its secret is shown, if it is.
 pub(crate) fn shown(
     settings: &CliSettings,
-    address: WebhookAddress,
-    secret: Option<&Secret>,
+    new: &NewWebhook,
+    tool: Tool,
+    is_secret_shown: bool,
 ) -> Value {
-    json!({
-        "webhook_id": address.webhook,
-        "workspace_id": address.workspace,
-        "url": settings.addresses.webhook_url(address),
-        "secret": secret.map(|secret| String::from_utf8_lossy(secret.expose())),
-    })
+    let url = settings.addresses.webhook_url(new.address);
+    let secret = String::from_utf8_lossy(new.secret.expose());
+    let secret = is_secret_shown.then_some(&*secret);
+    let mut shown = json!({
+        "webhook_id": new.address.webhook,
+        "workspace_id": new.address.workspace,
+        "url": url,
+        "secret": secret,
+    });
+    if let Some(token) = new.verify_token.as_ref().filter(|_| is_secret_shown) {
+        shown["verify_token"] = token.clone().into();
+    }
+    shown["tool"] = json!(tool);
+    let steps = tool.described().steps(&url, secret);
+    if !steps.is_empty() {
+        shown["setup"] = steps.into();
+    }
+    shown
+}
+
+/// What is known of a tool, with the steps for this address.
+fn described(tool: Tool, url: &str) -> Value {
+    let known = tool.described();
+    let mut shown = json!({
+        "tool": tool,
+        "title": known.title,
+        "secret_from": known.secret_from,
+        "rules": tool.rules(),
+        "retries": known.retries,
+        "cannot": known.cannot,
+        "setup": known.steps(url, None),
+    });
+    if let Some(shown) = shown.as_object_mut() {
+        shown.retain(|_, value| !value.is_null() && *value != json!([]));
+    }
+    shown
 }
