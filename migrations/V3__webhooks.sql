@@ -8,15 +8,16 @@ CREATE TABLE webhooks (
     secret_sealed bytea CHECK (octet_length(secret_sealed) <= 8192),
     created_at    timestamptz NOT NULL DEFAULT now(),
     deleted_at    timestamptz,
-    tool          text NOT NULL DEFAULT 'letterbox' CHECK (tool ~ '^[a-z0-9-]{1,40}$'),
+    tool          text NOT NULL DEFAULT 'letterbox' CHECK (length(tool) <= 40
+        AND tool ~ '^[a-z0-9-]+$'),
     rules         text CHECK (length(rules) <= 4096),
     allow_from    text CHECK (length(allow_from) <= 4096),
     kept_headers  text[] NOT NULL DEFAULT '{}' CHECK (cardinality(kept_headers) <= 8
         -- Fails for a list of lists, too: the gateway could read neither.
         AND array_position(kept_headers, NULL) IS NULL
         AND length(array_to_string(kept_headers, ',')) <= 1024),
-    same_by       text NOT NULL DEFAULT 'body' 
-        CHECK (same_by IN ('body', 'id') OR same_by ~ '^/' AND length(same_by) <= 200),
+    same_by       text NOT NULL DEFAULT 'body'
+        CHECK (length(same_by) <= 200 AND same_by ~ '^(body|id|/.*)$'),
     replaces      uuid,
     memory_id     uuid,
     ends_at       timestamptz,

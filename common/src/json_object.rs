@@ -24,8 +24,8 @@ pub fn find<'a, const N: usize>(
     json.end().is_ok().then_some(found)
 }
 
-/// The text at a JSON pointer (RFC 6901) of JSON text; `None` if nothing is there. The rest is looked
-/// at and not stored, so it may have any number of values.
+/// The text at a JSON pointer (RFC 6901) of JSON text; `None` if nothing is there. The rest is
+/// looked at and not stored, so it may have any number of values.
 #[must_use]
 pub fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> {
     pointer

@@ -4,8 +4,8 @@
 
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
-    APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_holds,
-    assert_tells, definition_with, eventually, payload, post,
+    APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_hides,
+    assert_holds, assert_tells, definition_with, eventually, payload, post,
 };
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -347,7 +347,7 @@ async fn created(
     let form = [
         ("workspace", workspace),
         ("name", "Tool"),
-        ("scheme", "letterbox"),
+        ("tool", "letterbox"),
     ];
     let page = shown_once(visitor, &visitor.order("/webhooks", &form).await).await;
     let [url, secret] = &shown(&page)[..] else {
@@ -360,6 +360,32 @@ async fn created(
         .assert_count("SELECT count(*) FROM webhooks WHERE name = 'Tool'", 1)
         .await;
     (webhook, secret.clone())
+}
+
+/// The page of a webhook whose secret its tool makes, before that is set; it is set here.
+async fn a_secret_is_set_later(eddy: &Visitor, workspace: &str) -> String {
+    let form = [
+        ("workspace", workspace),
+        ("name", "Stripe"),
+        ("tool", "stripe"),
+        ("later", "yes"),
+    ];
+    let made = eddy.order("/webhooks", &form).await;
+    let page = shown_once(eddy, &made).await;
+    let [url] = &shown(&page)[..] else {
+        panic!("only the address is shown: {page}")
+    };
+    let path = format!("/webhooks/{}", url.rsplit_once('.').unwrap().1);
+    let before = eddy.page(&path).await;
+    let set = format!("{path}/secret");
+    let none = eddy.order(&set, &[("secret", "")]).await;
+    assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let done = eddy
+        .order(&set, &[("secret", "whsec_of_some_length")])
+        .await;
+    assert_eq!(done.status(), StatusCode::SEE_OTHER);
+    assert_hides(&eddy.page(&path).await, &["Nothing is accepted before"]);
+    before
 }
 
 /// A webhook's address and secret are shown once; what it refuses and receives is told as long as
@@ -384,29 +410,35 @@ async fn an_editor_has_webhooks() {
     let id: String = world.database.query_one(id, &[]).await.unwrap().get(0);
     let path = format!("/webhooks/{id}");
     eventually("the refusal is told", async || {
-        eddy.page(&path).await.contains("<td>digest</td>")
+        eddy.page(&path).await.contains("belongs to another secret")
     })
     .await;
     let page = eddy.page(&path).await;
-    assert!(
-        page.contains("<td>generic</td>") && !page.contains(&secret),
-        "{page}"
-    );
+    assert_tells(&page, &[&hook.url, ">generic</a>"]);
+    assert_hides(&page, &[&secret]);
+    let (_, signal) = page.split_once("href=\"/signals/").unwrap();
+    let signal = eddy.page(&format!("/signals/{}", &signal[..36])).await;
+    assert_tells(&signal, &["{&quot;hello&quot;: &quot;world&quot;}"]);
+    let page = a_secret_is_set_later(&eddy, &workspace).await;
+    assert_tells(&page, &["Nothing is accepted before", "*Developers*"]);
 
     for (wrong, words) in [
-        ([("scheme", "custom"), ("rules", "")], "needs rules"),
+        ([("tool", "custom"), ("rules", "")], "needs rules"),
         (
             [
-                ("scheme", "custom"),
+                ("tool", "custom"),
                 (
                     "rules",
-                    r#"{"header":"x","encoding":"hex","signed":"{url}{body}"}"#,
+                    r#"{"header":"x","encoding":"hex","signed":"{host}{body}"}"#,
                 ),
             ],
-            "placeholder {url}; known: {body}",
+            "placeholder {host}; known: {body}",
         ),
-        ([("scheme", "github"), ("secret", "short")], "at least 16"),
-        ([("scheme", "github"), ("allow_from", "here")], "networks"),
+        ([("tool", "githib"), ("secret", "")], "no tool"),
+        ([("tool", "github"), ("same_by", "data.id")], "JSON pointer"),
+        ([("tool", "discord"), ("secret", "")], "give its public key"),
+        ([("tool", "github"), ("secret", "short")], "at least 16"),
+        ([("tool", "github"), ("allow_from", "here")], "networks"),
     ] {
         let form = [("workspace", workspace.as_str()), ("name", "Wrong")];
         let refused = eddy.order("/webhooks", &[&form[..], &wrong].concat()).await;
@@ -680,7 +712,7 @@ const ORDERS: [(&str, &str, &str); 18] = [
     (
         "/webhooks",
         "eo",
-        "workspace=WORKSPACE name=W scheme=letterbox",
+        "workspace=WORKSPACE name=W tool=letterbox",
     ),
     ("/webhooks/HOOK/replace", "eo", ""),
     ("/webhooks/HOOK/delete", "eo", "sure=yes"),

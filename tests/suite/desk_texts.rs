@@ -84,7 +84,7 @@ impl Orders {
             "max_answers" => "5",
             "policy" => r#"{"rules": [], "default": "deny"}"#,
             "role" => "runner",
-            "scheme" => "letterbox",
+            "tool" => "letterbox",
             "version" => "1",
             "closes_at" | "account" | "rules" | "allow_from" | "same_by" | "secret" => "",
             _ => "given",

@@ -32,9 +32,9 @@ fn acme() -> Value {
         {"kind": "workflow", "name": "Paused", "owner": "ada@example.com", "state": "paused",
          "definition": definition()},
         {"kind": "webhook", "name": "crm", "kept_headers": ["x-topic"]},
-        {"kind": "webhook", "name": "pay", "scheme": "standard-webhooks", "same_by": "id",
+        {"kind": "webhook", "name": "pay", "tool": "standard-webhooks", "same_by": "id",
          "allow_from": "192.0.2.0/24"},
-        {"kind": "webhook", "name": "own", "scheme": "custom", "rules": {"header": "x-acme-sign",
+        {"kind": "webhook", "name": "own", "tool": "custom", "rules": {"header": "x-acme-sign",
          "prefix": "sig=", "encoding": "base64", "secret": "hex", "signed": "{body}"}},
         {"kind": "subscription", "queue": "acme.crm", "webhook": "crm",
          "signal_kind": "proposal.won"},
@@ -251,7 +251,7 @@ async fn a_mistake_changes_nothing() {
     let secret = |from: Value| json!({"kind": "webhook", "name": "x", "secret": from});
     let pay = |member: &str, value: &str| json!({"kind": "webhook", "name": "pay", member: value});
     let rules = json!({"header": "x", "encoding": "hex", "signed": "{time}.{body}"});
-    let custom = json!({"kind": "webhook", "name": "x", "scheme": "custom", "rules": rules});
+    let custom = json!({"kind": "webhook", "name": "x", "tool": "custom", "rules": rules});
     let of_nobody = "LETTERBOX_SECRET_OF_NOBODY";
     let beside = "in no file beside the document";
     let subscription =
@@ -263,7 +263,7 @@ async fn a_mistake_changes_nothing() {
         ),
         (leads(ada, "deployed", formless), "form.title"),
         (leads(ada, "deleted", definition()), "--prune"),
-        (pay("scheme", "github"), "scheme"),
+        (pay("tool", "github"), "tool"),
         (custom, "unknown placeholder {time}"),
         (pay("same_by", "body"), "same_by"),
         (webhook.clone(), "two documents"),
@@ -500,7 +500,7 @@ secret = {{ file = "{secret}" }}
 [[documents]]
 kind = "webhook"
 name = "later"
-scheme = "stripe"
+tool = "stripe"
 secret = "later"
 "#
     );

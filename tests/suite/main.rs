@@ -102,6 +102,7 @@ mod supervised;
 mod taken_over_gateway;
 mod tenant_locks;
 mod tls;
+mod tools;
 mod traces;
 mod turns;
 mod webhook_contract;

@@ -96,7 +96,6 @@ async fn every_way_of_signing_is_verified() {
         "zendesk",
         "front",
         "paddle",
-        "hubspot",
         &format!("custom --rules {custom}"),
     ];
     for tool in ways {

@@ -11,13 +11,11 @@ use subtle::ConstantTimeEq;
 use url::form_urlencoded;
 
 use super::{
-    request::{Headers, WebhookRequest},
+    parts::{Headers, WebhookRequest},
     rules::Rules,
+    words::Handshake,
 };
-use crate::{
-    text_enum,
-    webhook::keys::{Algorithm, Keys},
-};
+use crate::webhook::keys::Keys;
 
 /// Maximum length of a token that is given back, in bytes.
 const MAX_TOKEN: usize = 1_024;
@@ -25,24 +23,6 @@ const MAX_TOKEN: usize = 1_024;
 const MAX_QUESTION: usize = 8_192;
 /// What a verify token is the MAC of. It has spaces: no token that is signed is this.
 const VERIFY_TOKEN: &[u8] = b"verify token of a webhook";
-
-text_enum! {
-    /// What a tool asks before it sends events.
-    pub enum Handshake {
-        /// A signed event url_verification, whose challenge is wanted back
-        Slack = "slack",
-        /// A signed event endpoint.url_validation, whose token is wanted back with its HMAC
-        Zoom = "zoom",
-        /// A GET with hub.challenge, which is wanted back, and a token that its owner has typed in
-        Meta = "meta",
-        /// A GET with a signed crc_token, whose HMAC is wanted
-        X = "x",
-        /// A signed callback verification, whose challenge is wanted back as text
-        Twitch = "twitch",
-        /// A signed ping
-        Discord = "discord",
-    }
-}
 
 /// The answer to a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,16 +35,6 @@ pub enum Reply {
     Empty,
     /// Of nothing, with a header.
     Header(&'static str, String),
-}
-
-impl Handshake {
-    /// Whether webhooks with this algorithm can answer.
-    pub(super) fn goes_with(self, algorithm: Algorithm) -> bool {
-        match self {
-            Self::Zoom | Self::Meta | Self::X => algorithm == Algorithm::HmacSha256,
-            Self::Slack | Self::Twitch | Self::Discord => true,
-        }
-    }
 }
 
 impl Rules {

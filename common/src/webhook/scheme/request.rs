@@ -9,7 +9,11 @@ use base64::{
 };
 use jiff::Timestamp;
 
-use super::rules::{Encoding, Rules, TimeFormat};
+use super::{
+    parts::{Headers, Parts, WebhookRequest},
+    rules::Rules,
+    words::{Encoding, TimeFormat},
+};
 use crate::webhook::{fault::DeliveryFault, keys::Keys};
 
 /// Maximum signatures looked at in one request: a tool sends several while it changes its secret.
@@ -25,24 +29,6 @@ const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The headers of a request.
-pub type Headers = http::HeaderMap;
-
-/// A request to a webhook, as far as signatures depend on it.
-#[derive(Debug, Clone, Copy)]
-pub struct WebhookRequest<'a> {
-    /// The HTTP method, in upper case.
-    pub method: &'a str,
-    /// The public address of the gateway, without a slash at its end.
-    pub base: &'a str,
-    /// The path, and the query with its question mark.
-    pub target: &'a str,
-    /// The headers.
-    pub headers: &'a Headers,
-    /// The body, byte for byte.
-    pub body: &'a [u8],
-}
-
 /// A request as a sender signs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
@@ -50,13 +36,6 @@ pub struct Signed {
     pub headers: Vec<(String, String)>,
     /// The signed text.
     pub content: Vec<u8>,
-}
-
-/// What a request says beside its signature; empty where it says nothing.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Parts<'h> {
-    pub(super) timestamp: &'h str,
-    pub(super) id: &'h str,
 }
 
 impl Rules {

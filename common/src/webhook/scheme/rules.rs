@@ -4,11 +4,14 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
-use super::{handshake::Handshake, template::Template};
+use super::{
+    error::RulesError,
+    template::Template,
+    words::{Encoding, Handshake, SecretEncoding, TimeFormat},
+};
 use crate::{
     random::RandomError,
     secret::Secret,
-    text_enum,
     webhook::{
         keys::{Algorithm, InvalidKey, Keys},
         signature::generate_secret,
@@ -23,46 +26,6 @@ const MAX_TOLERANCE: u32 = 86_400;
 const MAX_HEADERS: usize = 8;
 const SEPARATORS: &str = ",;.& ";
 const STANDARD_PREFIX: &str = "whsec_";
-
-text_enum! {
-    /// How a signature is written.
-    pub enum Encoding {
-        /// Lower-case hexadecimal digits
-        Hex = "hex",
-        /// Upper-case hexadecimal digits
-        UpperHex = "upper_hex",
-        /// As in RFC 4648, section 4
-        Base64 = "base64",
-        /// As in RFC 4648, section 5, with or without padding
-        Base64Url = "base64url",
-    }
-}
-
-text_enum! {
-    /// How the time of a request is written.
-    pub enum TimeFormat {
-        /// Seconds since 1970
-        Seconds = "seconds",
-        /// Milliseconds since 1970
-        Milliseconds = "milliseconds",
-        /// As ISO 8601, with a time zone
-        Iso8601 = "iso8601",
-        /// In any way: it is signed, and not compared with the clock
-        Unchecked = "unchecked",
-    }
-}
-
-text_enum! {
-    /// How the text of a secret encodes the key.
-    pub enum SecretEncoding {
-        /// The key itself
-        Text = "text",
-        /// The key in base64, optionally with the prefix `whsec_`
-        Base64 = "base64",
-        /// The key in hexadecimal digits
-        Hex = "hex",
-    }
-}
 
 /// The rules of a scheme, in the form in which operators and the table of tools write them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,58 +95,6 @@ impl Header {
             Self::Several(names) => names,
         }
     }
-}
-
-/// Why a custom scheme is invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RulesError {
-    /// Not JSON, or not of this shape.
-    #[error("{0}")]
-    Shape(String),
-    /// A header name is invalid.
-    #[error("{0} must be the name of a header")]
-    Header(&'static str),
-    /// Nothing would ever be put in its place. Holds what is between the braces.
-    #[error(
-        "unknown placeholder {{{0}}}; known: {{body}}, {{timestamp}}, {{id}}, {{method}}, {{url}}, \
-         {{path}}, {{query}}"
-    )]
-    Placeholder(String),
-    /// The signed text does not contain the body once, or is too long.
-    #[error("signed must contain {{body}} exactly once and have at most 200 characters")]
-    Body,
-    /// A sender could change a time that is not signed.
-    #[error(
-        "signed must contain {{timestamp}} exactly once with timestamp_key, timestamp_place or \
-         timestamp_header, and not at all without"
-    )]
-    Timestamp,
-    /// A sender could change an id that is not signed.
-    #[error("signed must contain {{id}} exactly once with id_header, and not at all without")]
-    Id,
-    /// What is signed of one part could be moved into the next.
-    #[error(
-        "signed must have a sign other than a letter or digit between {{timestamp}}, {{id}}, \
-         {{url}}, {{path}} and {{query}}; {{timestamp}} and {{id}} may stand next to each other \
-         with a timestamp_format that is checked, and everything next to {{body}}"
-    )]
-    Adjacent,
-    /// There are two places for the time.
-    #[error("timestamp_key, timestamp_place and timestamp_header exclude each other")]
-    TwoTimes,
-    /// The separator is missing or unsuitable.
-    #[error(
-        "separator must be one or two of ',', ';', '.', '&' and ' ', and is required with \
-         timestamp_key and timestamp_place; timestamp_key must not be empty or contain '='; neither \
-         timestamp_key nor prefix may contain the separator"
-    )]
-    Separator,
-    /// The tolerance is zero or too long.
-    #[error("tolerance_seconds must be from 1 to 86400")]
-    Tolerance,
-    /// A handshake is answered with an HMAC-SHA256, or compared with one.
-    #[error("the handshake {0} does not go with this algorithm")]
-    Handshake(Handshake),
 }
 
 fn seconds() -> TimeFormat {

@@ -10,8 +10,9 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    request::{Parts, WebhookRequest},
-    rules::{RulesError, TimeFormat},
+    error::RulesError,
+    parts::{Parts, WebhookRequest},
+    words::TimeFormat,
 };
 
 const MAX_TEMPLATE: usize = 200;
@@ -204,14 +205,14 @@ impl Template {
         parts: &Parts<'_>,
         format: TimeFormat,
     ) -> bool {
-        let body = request.body;
+        let body = request.body.trim_ascii();
         let others = [parts.timestamp, parts.id, request.target];
         let is_body_apart = || {
             let is_enclosed = matches!(
                 (body.first(), body.last()),
                 (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']'))
             );
-            is_enclosed && others.iter().all(|part| part.bytes().all(is_plain))
+            is_enclosed && others.iter().all(|part| is_plain(part))
         };
         let is_time_apart = || match format {
             TimeFormat::Seconds => parts.timestamp.len() == 10,
@@ -223,10 +224,12 @@ impl Template {
     }
 }
 
-/// Whether a byte can be in a URL (RFC 3986), and in a JSON text of an object or a list neither
-/// first nor last.
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~:/?#@!$&'()*+,;=%".contains(&byte)
+/// Whether a part has characters only that a JSON text of an object or a list neither begins nor
+/// ends with: those of a URL (RFC 3986), and spaces within.
+fn is_plain(part: &str) -> bool {
+    let is_plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/?#@!$&'()*+,;=% ".contains(&byte);
+    part.bytes().all(is_plain) && part.trim_ascii() == part
 }
 
 impl fmt::Display for Template {

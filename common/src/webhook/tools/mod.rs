@@ -230,6 +230,3 @@ impl<'de> Deserialize<'de> for Tool {
         name.parse().map_err(D::Error::custom)
     }
 }
-
-#[cfg(test)]
-mod tests;
