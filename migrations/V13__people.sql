@@ -260,7 +260,8 @@ BEGIN
         ('workflows', 'viewer'), ('releases', 'viewer'), ('form_links', 'viewer'),
         ('policies', 'viewer'), ('runs', 'viewer'), ('active_runs', 'viewer'),
         ('run_actions', 'viewer'), ('approvals', 'viewer'), ('connected_accounts', 'owner'),
-        ('webhooks', 'editor'), ('webhook_refusals', 'editor'), ('signals', 'editor'),
+        ('webhooks', 'editor'), ('webhook_refusals', 'editor'), ('webhook_repeats', 'editor'),
+        ('signals', 'editor'),
         ('audit_log', 'owner'), ('users', NULL)) AS tables (name, least)
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', seen.name);
@@ -281,7 +282,8 @@ CREATE POLICY owners_see ON connected_accounts FOR SELECT TO letterbox_desk
     USING (user_id = (SELECT user_id FROM acting()));
 
 GRANT SELECT ON workspaces, members, workflows, releases, policies, runs, active_runs, users,
-    all_workspaces, visible_runs, approvals, webhook_refusals, signals TO letterbox_desk;
+    all_workspaces, visible_runs, approvals, webhook_refusals, webhook_repeats, signals
+    TO letterbox_desk;
 GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted, steered_by,
     decision, decision_rule, policy_version, request, idempotency_key, attempts, response_status,
     branch, error, retry_at, started_at, finished_at, unanswered, part_of, is_told, begun, answered)

@@ -15,9 +15,10 @@ COMMENT ON TABLE news IS 'What nobody has been told yet, of workspaces that want
 COMMENT ON COLUMN news.kind IS
     'question: one waits; failure: a run has failed; refused_account: an account has refused its '
     'credential; ended_link: a form link has ended because its owner may not run workflows any '
-    'more; stalled_subscription: a queue or a URL has got nothing for five minutes';
+    'more; stalled_subscription: a queue or a URL has got nothing for five minutes; deaf_webhook: '
+    'one loses events';
 COMMENT ON COLUMN news.subject_id IS
-    'The approval, the run, the account, the workflow or the subscription';
+    'The approval, the run, the account, the workflow, the subscription or the webhook';
 
 CREATE TABLE letters (
     workspace_id     uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
@@ -29,6 +30,7 @@ CREATE TABLE letters (
     refused_accounts integer NOT NULL,
     ended_links      integer NOT NULL,
     stalls           integer NOT NULL,
+    deaf_webhooks    integer NOT NULL,
     made_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     due_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     attempts         integer NOT NULL DEFAULT 0,
@@ -47,6 +49,7 @@ COMMENT ON COLUMN letters.failures IS 'How many failed runs';
 COMMENT ON COLUMN letters.refused_accounts IS 'How many accounts that refused their credential';
 COMMENT ON COLUMN letters.ended_links IS 'How many workflows whose form link ended';
 COMMENT ON COLUMN letters.stalls IS 'How many subscriptions that stalled';
+COMMENT ON COLUMN letters.deaf_webhooks IS 'How many webhooks that lose events';
 COMMENT ON COLUMN letters.due_at IS 'When it is tried next';
 COMMENT ON COLUMN letters.attempts IS 'How often it was tried';
 COMMENT ON COLUMN letters.sent_at IS 'When it was taken; null before';
@@ -176,7 +179,8 @@ BEGIN
                 count(DISTINCT subject_id) FILTER (WHERE kind = 'failure') AS failures,
                 count(DISTINCT subject_id) FILTER (WHERE kind = 'refused_account') AS accounts,
                 count(DISTINCT subject_id) FILTER (WHERE kind = 'ended_link') AS links,
-                count(DISTINCT subject_id) FILTER (WHERE kind = 'stalled_subscription') AS stalls
+                count(DISTINCT subject_id) FILTER (WHERE kind = 'stalled_subscription') AS stalls,
+                count(DISTINCT subject_id) FILTER (WHERE kind = 'deaf_webhook') AS deaf
             FROM told
         ), recipients AS (
             SELECT t.user_id, NULL::uuid AS account_id, (
@@ -197,7 +201,8 @@ BEGIN
             UPDATE letters l SET questions = l.questions + c.questions,
                 failures = l.failures + c.failures,
                 refused_accounts = l.refused_accounts + c.accounts,
-                ended_links = l.ended_links + c.links, stalls = l.stalls + c.stalls
+                ended_links = l.ended_links + c.links, stalls = l.stalls + c.stalls,
+                deaf_webhooks = l.deaf_webhooks + c.deaf
             FROM counted c, (
                 SELECT letter_id FROM letters
                 WHERE workspace_id = tenant AND user_id IS NOT NULL AND sent_at IS NULL
@@ -207,11 +212,11 @@ BEGIN
             RETURNING l.user_id
         )
         INSERT INTO letters (workspace_id, user_id, account_id, questions, failures,
-            refused_accounts, ended_links, stalls, due_at)
+            refused_accounts, ended_links, stalls, deaf_webhooks, due_at)
         SELECT tenant, r.user_id, r.account_id, c.questions, c.failures, c.accounts, c.links,
-            c.stalls, greatest(clock_timestamp(), r.not_before)
+            c.stalls, c.deaf, greatest(clock_timestamp(), r.not_before)
         FROM recipients r CROSS JOIN counted c
-        WHERE c.questions + c.failures + c.accounts + c.links + c.stalls > 0
+        WHERE c.questions + c.failures + c.accounts + c.links + c.stalls + c.deaf > 0
             AND NOT EXISTS (SELECT FROM added WHERE added.user_id = r.user_id);
         GET DIAGNOSTICS more = ROW_COUNT;
         written := written + more;
@@ -247,7 +252,7 @@ CREATE TRIGGER see_letters AFTER UPDATE OF decided_by ON approvals
 CREATE FUNCTION take_letters(most integer) RETURNS TABLE (workspace_id uuid, letter_id uuid,
     workspace_name text, email text, account_id uuid, account_user uuid, base_url text,
     header_name text, credential_sealed bytea, questions integer, failures integer,
-    refused_accounts integer, ended_links integer, stalls integer)
+    refused_accounts integer, ended_links integer, stalls integer, deaf_webhooks integer)
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH due AS (
         SELECT l.workspace_id, l.letter_id FROM letters l
@@ -264,7 +269,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     )
     SELECT t.workspace_id, t.letter_id, w.name, u.email, a.account_id, a.user_id, a.base_url,
         a.header_name, a.credential_sealed, t.questions, t.failures, t.refused_accounts,
-        t.ended_links, t.stalls
+        t.ended_links, t.stalls, t.deaf_webhooks
     FROM taken t JOIN workspaces w USING (workspace_id)
     LEFT JOIN users u ON u.user_id = t.user_id
     LEFT JOIN connected_accounts a

@@ -104,15 +104,41 @@ COMMENT ON COLUMN webhook_refusals.request_id IS 'The X-Request-Id of the answer
 CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestamptz[],
     reasons text[], details text[], requests text[])
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    losses CONSTANT text[] := ARRAY['too_large', 'form_encoded', 'compressed', 'content_type',
+        'not_json'];
+    today CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
 BEGIN
-    INSERT INTO webhook_refusals (workspace_id, webhook_id, refused_at, reason, detail,
-        request_id)
-    SELECT n.workspace_id, n.webhook_id, n.refused_at, n.reason, n.detail, n.request_id
-    FROM unnest(workspaces, webhooks, times, reasons, details, requests) WITH ORDINALITY
-         AS n (workspace_id, webhook_id, refused_at, reason, detail, request_id, place)
-    JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
-        AND w.deleted_at IS NULL
-    ORDER BY n.workspace_id, n.webhook_id, n.place;
+    WITH noted AS (
+        INSERT INTO webhook_refusals (workspace_id, webhook_id, refused_at, reason, detail,
+            request_id)
+        SELECT n.workspace_id, n.webhook_id, n.refused_at, n.reason, n.detail, n.request_id
+        FROM unnest(workspaces, webhooks, times, reasons, details, requests) WITH ORDINALITY
+             AS n (workspace_id, webhook_id, refused_at, reason, detail, request_id, place)
+        JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+            AND w.deleted_at IS NULL
+        ORDER BY n.workspace_id, n.webhook_id, n.place
+        RETURNING workspace_id, webhook_id, reason
+    ), fresh AS (
+        SELECT n.workspace_id, n.webhook_id, count(*) AS refused,
+            count(*) FILTER (WHERE n.reason = ANY (losses)) AS lost
+        FROM noted n GROUP BY n.workspace_id, n.webhook_id
+    )
+    -- Told once a day: the first event that is lost for what it is, and the tenth refusal of a
+    -- webhook that has worked this week, and has taken nothing today.
+    INSERT INTO news (workspace_id, kind, subject_id)
+    SELECT w.workspace_id, 'deaf_webhook', f.webhook_id
+    FROM fresh f JOIN workspaces w ON w.workspace_id = f.workspace_id
+        AND (w.notify_by_email OR w.notify_account IS NOT NULL)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS refused, count(*) FILTER (WHERE r.reason = ANY (losses)) AS lost
+        FROM webhook_refusals r WHERE r.workspace_id = f.workspace_id
+            AND r.webhook_id = f.webhook_id AND r.refused_at >= today AT TIME ZONE 'UTC'
+    ) AS former
+    WHERE f.lost > 0 AND former.lost = 0
+        OR former.refused < 10 AND former.refused + f.refused >= 10
+        AND (SELECT max(s.day) FROM stored_bytes s WHERE s.workspace_id = f.workspace_id
+            AND s.webhook_id = f.webhook_id AND s.day >= today - 7) < today;
     DELETE FROM webhook_refusals old
     USING (SELECT DISTINCT n.workspace_id, n.webhook_id FROM unnest(workspaces,
         webhooks) AS n (workspace_id, webhook_id)) AS n
@@ -124,7 +150,33 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION note_refusals IS
-    'Records why deliveries to existing webhooks were refused; keeps the last hundred of each';
+    'Records why deliveries to existing webhooks were refused, keeps the last hundred of each, and '
+    'has it told when events are lost';
+
+CREATE TABLE webhook_repeats (
+    workspace_id uuid NOT NULL,
+    webhook_id   uuid NOT NULL,
+    times        bigint NOT NULL,
+    last_at      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (workspace_id, webhook_id)
+);
+COMMENT ON TABLE webhook_repeats IS 'How many deliveries of each webhook were taken before';
+COMMENT ON COLUMN webhook_repeats.times IS 'How many changed nothing';
+COMMENT ON COLUMN webhook_repeats.last_at IS 'When the last of them came, a second more or less';
+
+CREATE FUNCTION count_repeats(workspaces uuid[], webhooks uuid[], counts bigint[])
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    INSERT INTO webhook_repeats AS r (workspace_id, webhook_id, times)
+    SELECT n.workspace_id, n.webhook_id, n.times
+    FROM unnest(workspaces, webhooks, counts) AS n (workspace_id, webhook_id, times)
+    JOIN webhooks w ON w.workspace_id = n.workspace_id AND w.webhook_id = n.webhook_id
+        AND w.deleted_at IS NULL
+    -- In order, so that two gateways can't deadlock.
+    ORDER BY n.workspace_id, n.webhook_id
+    ON CONFLICT (workspace_id, webhook_id) DO UPDATE SET times = r.times + EXCLUDED.times,
+        last_at = EXCLUDED.last_at
+$$;
+COMMENT ON FUNCTION count_repeats IS 'Adds to how many deliveries were taken before';
 
 CREATE FUNCTION end_replaced_webhooks()
     RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -147,8 +199,8 @@ $$;
 COMMENT ON FUNCTION end_replaced_webhooks IS
     'Destroys the secrets of replaced webhooks whose time is over; their deliveries are refused '
     'even before that';
-REVOKE EXECUTE ON FUNCTION note_refusals, end_replaced_webhooks FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION note_refusals TO letterbox_gateway;
+REVOKE EXECUTE ON FUNCTION note_refusals, count_repeats, end_replaced_webhooks FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION note_refusals, count_repeats TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
 GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, tool, rules,
@@ -156,4 +208,4 @@ GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, tool
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;
-GRANT SELECT ON webhook_refusals TO letterbox_operator;
+GRANT SELECT ON webhook_refusals, webhook_repeats TO letterbox_operator;

@@ -365,8 +365,8 @@ async fn locked_letters_hold_up_their_own_people_only() {
     let (workspace, owner) = (locked.workspace, locked.owner);
     let waiting = format!(
         "INSERT INTO letters (workspace_id, user_id, questions, failures, refused_accounts,
-            ended_links, stalls, made_at, due_at)
-        SELECT '{workspace}', '{owner}', 1, 0, 0, 0, 0, now() - age, now() + interval '1 day'
+            ended_links, stalls, deaf_webhooks, made_at, due_at)
+        SELECT '{workspace}', '{owner}', 1, 0, 0, 0, 0, 0, now() - age, now() + interval '1 day'
         FROM unnest(ARRAY['31 days', '2 days']::interval[]) AS age"
     );
     world.change(&waiting).await;

@@ -73,6 +73,11 @@ impl Stranger {
         let question = scene.ask().await.approval_id;
         let webhook = world.webhook_in(&scene.gateway, form.workspace).await;
         webhook.send_until_accepted("{}").await;
+        assert!(webhook.send("{}").await.is_duplicate());
+        let repeated = "SELECT count(*) FROM webhook_repeats";
+        world
+            .await_count("the repeat is counted", repeated, 1)
+            .await;
         world.await_signals(1).await;
         let forger = Webhook {
             secret: "of somebody else".to_owned(),
@@ -196,6 +201,7 @@ async fn the_rows_of_others_are_not_there() {
         "users",
         "visible_runs",
         "webhook_refusals",
+        "webhook_repeats",
         "webhooks",
         "workflows",
         "workspaces",

@@ -150,8 +150,8 @@ fn the_page_of_tools_is_what_is_known() {
     let mut page = String::from(
         "# Tools\n\nThe tools that `letterbox webhook create --tool NAME` knows, made of \
          [tools.toml](../common/src/webhook/tools/tools.toml). [Others](README.md#tools) are \
-         described by rules.\n\n| name | tool | secret from | type of an event | what won't work |\n\
-         |---|---|---|---|---|\n",
+         described by rules.\n\n| name | tool | secret from | type of an event \
+         | what won't work |\n|---|---|---|---|---|\n",
     );
     let known: Vec<_> = Tool::all()
         .filter(|tool| tool.as_str() != "custom")
@@ -593,6 +593,11 @@ async fn a_member_of_the_body_can_be_the_id() {
         let answer = webhook.send(body).await;
         assert_eq!(answer.is_first(), is_first, "{body}: {answer:?}");
     }
+    let show = format!("webhook show {}", webhook.address.webhook);
+    eventually("repeats are counted", async || {
+        world.order(&show)["repeats"] == 3
+    })
+    .await;
     assert_eq!(world.refusal(format!("{create} --same-by data.id")).0, 2);
     // Of its tool, if the webhook says nothing.
     let of_tool = Tool::all()
@@ -628,6 +633,9 @@ async fn the_owner_learns_what_came_instead_of_json() {
         "application/cloudevents+json; charset=utf-8",
     )];
     assert_eq!(send("{}", &cloud).await, 202);
+    world
+        .change("UPDATE workspaces SET notify_by_email = true")
+        .await;
     let json = ("content-type", "application/json");
     for (headers, body) in [
         (
@@ -659,6 +667,9 @@ async fn the_owner_learns_what_came_instead_of_json() {
         world.order(&log).as_array().unwrap().len() == 6
     })
     .await;
+    // Whoever is told of anything is told of this, once.
+    let news = "SELECT count(*) FROM news WHERE kind = 'deaf_webhook'";
+    world.assert_count(news, 1).await;
     let told = world.order(&log);
     for (one, expected) in told
         .as_array()

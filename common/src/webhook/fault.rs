@@ -52,16 +52,17 @@ impl DeliveryFault {
                  tool, or create the webhook for the tool that sends."
             }
             Self::Repeated => {
-                "The signature header came twice: something between the tool and Letterbox adds one."
+                "The signature header came twice: something between the tool and Letterbox adds \
+                 one."
             }
             Self::Prefix => {
-                "Before the signature stands a prefix, such as sha256=: the webhook was created for \
-                 another tool, or its rules lack the prefix."
+                "Before the signature stands a prefix, such as sha256=: the webhook was created \
+                 for another tool, or its rules lack the prefix."
             }
             Self::UpperCase => "The signature has capital letters: sign in lower case.",
             Self::Length => {
-                "The signature has another length: it is written in another way, such as base64, or \
-                 made by another algorithm."
+                "The signature has another length: it is written in another way, such as base64, \
+                 or made by another algorithm."
             }
             Self::NotHex => "The signature is not written in hexadecimal digits.",
             Self::Digest => {

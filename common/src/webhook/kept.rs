@@ -1,5 +1,6 @@
 //! Headers that are kept of a delivery: what a tool says beside the body, such as the type of its
-//! event. Which ones follows from the tool; a webhook names some more. No credential and no address is kept, as far as names tell.
+//! event. Which ones follows from the tool; a webhook names some more. No credential and no address
+//! is kept, as far as names tell.
 
 use std::collections::BTreeMap;
 

@@ -107,7 +107,7 @@ impl Keys {
 
     /// The public keys in a text: PEM blocks, or words in base64 or hexadecimal digits.
     pub(super) fn of_public(algorithm: Algorithm, text: &str) -> Result<Self, InvalidKey> {
-        let keys = written_keys(text).map(|key| PublicKey::new(algorithm, key?).map(Key::Public));
+        let keys = written_keys(text).map(|key| PublicKey::new(algorithm, &key?).map(Key::Public));
         let keys: Option<Vec<Key>> = keys.collect();
         let keys = keys.filter(|keys| (1..=MAX_KEYS).contains(&keys.len()));
         keys.map(Self).ok_or(InvalidKey::Public)
@@ -124,7 +124,7 @@ impl Keys {
 
     /// Whether one of these signatures is of the concatenated parts. Two verifications are made,
     /// unless the first succeeds.
-    pub(super) fn verify<'p, P>(&self, parts: P, signatures: &[Vec<u8>]) -> bool
+    pub(super) fn verify<'p, P>(&self, parts: &P, signatures: &[Vec<u8>]) -> bool
     where
         P: Iterator<Item = &'p [u8]> + Clone,
     {
@@ -254,12 +254,12 @@ const ED25519_ORDER: [u8; 32] = *b"\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
     \x14\xde\xf9\xde\xa2\xf7\x9c\xd6\x58\x12\x63\x1a\x5c\xf5\xd3\xed";
 
 impl PublicKey {
-    fn new(algorithm: Algorithm, der: Vec<u8>) -> Option<Self> {
+    fn new(algorithm: Algorithm, der: &[u8]) -> Option<Self> {
         let mut modulus = Vec::new();
         let bytes = match algorithm {
-            Algorithm::Ed25519 => behind(&der, b"\x06\x03\x2b\x65\x70\x03\x21\x00", 32)?,
+            Algorithm::Ed25519 => behind(der, b"\x06\x03\x2b\x65\x70\x03\x21\x00", 32)?,
             Algorithm::EcdsaP256 => {
-                let point = behind(&der, b"\x3d\x03\x01\x07\x03\x42\x00", 65)?;
+                let point = behind(der, b"\x3d\x03\x01\x07\x03\x42\x00", 65)?;
                 point.first().filter(|form| **form == 4)?;
                 point
             }
@@ -268,7 +268,7 @@ impl PublicKey {
                     b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03\x82";
                 let at = der.windows(RSA.len()).position(|part| part == RSA);
                 // Behind it are two bytes of a length, and one that says that no bits are unused.
-                let key = at.map_or(&der[..], |at| der.get(at + RSA.len() + 3..).unwrap_or(&[]));
+                let key = at.map_or(der, |at| der.get(at + RSA.len() + 3..).unwrap_or(&[]));
                 // The modulus has a zero before it: its highest bit is set.
                 let rest = key.strip_prefix(b"\x30\x82")?.get(2..)?;
                 let rest = rest.strip_prefix(b"\x02\x82")?;

@@ -1,5 +1,5 @@
-//! What makes two deliveries one: an equal body, the id that the tool has signed, or a member of the
-//! body, for tools whose retries have other bytes.
+//! What makes two deliveries one: an equal body, the id that the tool has signed, or a member of
+//! the body, for tools whose retries have other bytes.
 
 use std::{fmt, str::FromStr};
 

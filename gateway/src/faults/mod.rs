@@ -1,18 +1,19 @@
-//! Faults: why deliveries were refused, for the owners of their webhooks; senders are not told.
-//! Written apart from the requests, and a bounded number at a time. Webhooks share that bound
-//! evenly, and addresses without a webhook have another, so a flood hides little from other owners.
+//! Faults: why deliveries were refused, for the owners of their webhooks; senders are not told. And
+//! how many were taken before. Written apart from the requests, and a bounded number at a time.
+//! Webhooks share that bound evenly, and addresses without a webhook have another, so a flood hides
+//! little from other owners.
 
 mod kept;
 mod store;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use letterbox_common::{
     process::vital::vital,
     webhook::{DeliveryFault, WebhookAddress},
 };
-use letterbox_database::Database;
+use letterbox_database::{Database, DatabaseError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::{
@@ -23,6 +24,8 @@ use tokio_util::{
 use self::kept::{KeptFaults, Refused};
 pub(crate) use self::store::STATEMENTS;
 
+/// Maximum webhooks whose repeats are counted between two writes.
+const MAX_COUNTED: usize = 1_024;
 /// The pause between two writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -45,6 +48,7 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct SharedFaults {
     kept: Mutex<KeptFaults>,
+    repeats: Mutex<HashMap<WebhookAddress, i64>>,
     has_some: Notify,
 }
 
@@ -61,6 +65,15 @@ impl Faults {
         Self {
             shared,
             _ends: ended.drop_guard(),
+        }
+    }
+
+    /// Counts a delivery that was taken before. Best effort.
+    pub(crate) fn count_repeat(&self, address: WebhookAddress) {
+        let mut repeats = self.shared.repeats.lock();
+        if repeats.len() < MAX_COUNTED || repeats.contains_key(&address) {
+            *repeats.entry(address).or_default() += 1;
+            self.shared.has_some.notify_one();
         }
     }
 
@@ -86,9 +99,19 @@ impl Faults {
 async fn write(database: Database, shared: Arc<SharedFaults>) {
     loop {
         shared.has_some.notified().await;
-        let kept = std::mem::take(&mut *shared.kept.lock());
-        if let Err(error) = store::note(&database, &kept.into_refused()).await {
-            tracing::debug!(%error, "refusals were not written");
+        let refused = std::mem::take(&mut *shared.kept.lock()).into_refused();
+        let repeats = std::mem::take(&mut *shared.repeats.lock());
+        let noting = async {
+            if !refused.is_empty() {
+                store::note(&database, &refused).await?;
+            }
+            if !repeats.is_empty() {
+                store::count(&database, &repeats).await?;
+            }
+            Ok::<_, DatabaseError>(())
+        };
+        if let Err(error) = noting.await {
+            tracing::debug!(%error, "refusals or repeats were not written");
         }
         tokio::time::sleep(PAUSE).await;
     }

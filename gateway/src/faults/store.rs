@@ -1,9 +1,11 @@
-//! The statement that writes refusals.
+//! The statements that write refusals and repeats.
+
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
-    webhook::DeliveryFault,
+    webhook::{DeliveryFault, WebhookAddress},
 };
 use letterbox_database::{Database, DatabaseError, statements};
 
@@ -15,6 +17,20 @@ statements! {
         workspaces: &[WorkspaceId], webhooks: &[WebhookId], times: &[Timestamp],
         reasons: &[DeliveryFault], details: &[Option<&str>], requests: &[Option<&str>],
     ) = "SELECT note_refusals($1, $2, $3, $4, $5, $6)";
+
+    /// Adds to how many deliveries of these webhooks were taken before.
+    fn count_repeats(workspaces: &[WorkspaceId], webhooks: &[WebhookId], counts: &[i64]) =
+        "SELECT count_repeats($1, $2, $3)";
+}
+
+pub(super) async fn count(
+    database: &Database,
+    repeats: &HashMap<WebhookAddress, i64>,
+) -> Result<(), DatabaseError> {
+    let workspaces: Vec<WorkspaceId> = repeats.keys().map(|one| one.workspace).collect();
+    let webhooks: Vec<WebhookId> = repeats.keys().map(|one| one.webhook).collect();
+    let counts: Vec<i64> = repeats.values().copied().collect();
+    count_repeats(database, &workspaces, &webhooks, &counts).await
 }
 
 pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(), DatabaseError> {

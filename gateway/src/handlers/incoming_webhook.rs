@@ -1,4 +1,5 @@
-//! `POST /webhooks/incoming/<orgId>.<webhookId>`, and what tools ask of such a URL before they send.
+//! `POST /webhooks/incoming/<orgId>.<webhookId>`, and what tools ask of such a URL before they
+//! send.
 
 use std::net::IpAddr;
 

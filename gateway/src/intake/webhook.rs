@@ -163,7 +163,7 @@ async fn accept(
             .secrets
             .find(address, presented.from)
             .await
-            .map_err(refuse)
+            .map_err(|error| refuse(&error))
     };
     match check_json(headers, &body) {
         Err((fault, refusal)) => {
@@ -191,6 +191,7 @@ async fn accept(
     match gateway.deliveries.accept(delivery).await {
         Outcome::First => Ok(Some(Recorded::First)),
         Outcome::Duplicate => {
+            gateway.faults.count_repeat(address);
             if let Some(key) = repeat {
                 gateway.changed_deliveries.note(key);
             }
@@ -224,7 +225,7 @@ async fn without_room(
     }
 }
 
-fn refuse(error: VerifyError) -> Refusal {
+fn refuse(error: &VerifyError) -> Refusal {
     match error {
         VerifyError::Refused(_) => Refusal::invalid_signature(),
         VerifyError::Unavailable => Refusal::temporarily_unavailable(),
@@ -238,10 +239,11 @@ fn refused(
     error: VerifyError,
     headers: &HeaderMap,
 ) -> Refusal {
-    if let VerifyError::Refused(fault) = &error {
-        note(gateway, address, fault.clone(), headers);
+    let refusal = refuse(&error);
+    if let VerifyError::Refused(fault) = error {
+        note(gateway, address, fault, headers);
     }
-    refuse(error)
+    refusal
 }
 
 /// Records a fault for the owner of the webhook.

@@ -2,10 +2,11 @@
 //! verify signatures.
 //!
 //! A refusal is never decided from the cache. Every refused request has cost one signature check
-//! with the cached key (or a decoy), one look-up, and one more check, each by every algorithm that a
-//! webhook here has: whether the webhook exists, is cached, was deleted, or belongs to another
-//! workspace changes nothing that a sender could measure. A request with a valid signature is served from the cache, where look-ups of others
-//! can't delay it; if its webhook is gone by then, the claim fails.
+//! with the cached key (or a decoy), one look-up, and one more check, each by every algorithm that
+//! a webhook here has: whether the webhook exists, is cached, was deleted, or belongs to another
+//! workspace changes nothing that a sender could measure. A request with a valid signature is
+//! served from the cache, where look-ups of others can't delay it; if its webhook is gone by then,
+//! the claim fails.
 
 mod look_up;
 mod store;

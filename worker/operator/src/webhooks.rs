@@ -26,7 +26,10 @@ macro_rules! columns {
             "webhook_id, workspace_id, ",
             settings_columns!(),
             ", replaces, ends_at, created_at, deleted_at, \
-             coalesce(settable_until = 'infinity', false) AS awaits_secret"
+             coalesce(settable_until = 'infinity', false) AS awaits_secret, \
+             coalesce((SELECT r.times FROM webhook_repeats r \
+                WHERE r.workspace_id = webhooks.workspace_id \
+                AND r.webhook_id = webhooks.webhook_id), 0) AS repeats"
         )
     };
 }
@@ -100,6 +103,8 @@ pub struct WebhookRow {
     pub deleted_at: Option<Timestamp>,
     /// Whether its secret is still to be set: it takes nothing before.
     pub awaits_secret: bool,
+    /// How many of its deliveries were taken before, and changed nothing.
+    pub repeats: i64,
 }
 
 impl WebhookRow {

@@ -221,6 +221,12 @@ fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
             "subscriptions have",
             " got no signals for five minutes",
         ),
+        (
+            letter.deaf_webhooks,
+            "webhook loses",
+            "webhooks lose",
+            " events: its page says why",
+        ),
     ];
     told.into_iter()
         .filter(|(count, ..)| *count > 0)

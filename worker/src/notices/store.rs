@@ -13,7 +13,8 @@ statements! {
     pub(super) fn take_letters(most: i32, runs: &str) -> Vec<Letter> = "
 SELECT workspace_id AS workspace, letter_id AS id, workspace_name, email, account_id, account_user,
     base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links,
-    stalls, coalesce((SELECT string_agg($2 || f.run_id, E'\n' ORDER BY f.run_id) FROM (
+    stalls, deaf_webhooks,
+    coalesce((SELECT string_agg($2 || f.run_id, E'\n' ORDER BY f.run_id) FROM (
         SELECT n.run_id FROM (
             SELECT r.run_id, r.state FROM runs r WHERE r.workspace_id = l.workspace_id
             ORDER BY r.run_id DESC LIMIT 1000) n
@@ -45,6 +46,7 @@ pub(super) struct Letter {
     pub(super) refused_accounts: i32,
     pub(super) ended_links: i32,
     pub(super) stalls: i32,
+    pub(super) deaf_webhooks: i32,
     /// Where the newest failed runs are seen.
     pub(super) failed: String,
     /// The subscriptions that fail now, each with its reason.

@@ -42,8 +42,8 @@ pub enum RulesError {
     /// The separator is missing or unsuitable.
     #[error(
         "separator must be one or two of ',', ';', '.', '&' and ' ', and is required with \
-         timestamp_key and timestamp_place; timestamp_key must not be empty or contain '='; neither \
-         timestamp_key nor prefix may contain the separator"
+         timestamp_key and timestamp_place; timestamp_key must not be empty or contain '='; \
+         neither timestamp_key nor prefix may contain the separator"
     )]
     Separator,
     /// The tolerance is zero or too long.

@@ -52,7 +52,7 @@ impl Rules {
     pub fn answer(&self, keys: &Keys, headers: &Headers, body: &[u8]) -> Option<Reply> {
         let handshake = self.handshake.filter(|_| body.len() <= MAX_QUESTION)?;
         // Bodies of any depth are JSON; questions are shallow, and serde_json refuses the others.
-        let body: Value = serde_json::from_slice(body).ok()?;
+        let body: Value = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
         let token = |pointer| body.pointer(pointer)?.as_str().filter(|text| fits(text));
         match handshake {
             Handshake::Slack if body["type"] == "url_verification" => {
@@ -146,8 +146,8 @@ pub fn is_asked(query: &str) -> bool {
 }
 
 /// The answer to a question whose answer is its own words, to which no webhook is needed: a GET
-/// with a challenge (Dropbox, Onfleet), a first POST with X-Hook-Secret (Asana), OPTIONS with the origin
-/// that wants to send (CloudEvents).
+/// with a challenge (Dropbox, Onfleet), a first POST with X-Hook-Secret (Asana), OPTIONS with the
+/// origin that wants to send (CloudEvents).
 #[must_use]
 pub fn echo(request: &WebhookRequest<'_>) -> Option<Reply> {
     let header = |name: &str| {

@@ -46,7 +46,7 @@ impl Rules {
         let given = self.parts(request.headers);
         let parts = given.unwrap_or_default();
         let signatures = self.signatures(request.headers);
-        let is_signed = keys.verify(self.signed.filled(request, &parts), &signatures);
+        let is_signed = keys.verify(&self.signed.filled(request, &parts), &signatures);
         is_signed
             && given.is_some()
             && self.is_timely(parts.timestamp, now)

@@ -1,9 +1,9 @@
 //! The template of a signed text: which parts of a request are signed, and in which order.
 //!
-//! What is signed of one part must not pass for a piece of the next. Between most parts the template
-//! has a sign that they can't contain. Where parts stand next to each other, one of them must say
-//! itself where it ends: the body, which then is an object or a list while the others have plain
-//! characters only; or a time of a fixed form.
+//! What is signed of one part must not pass for a piece of the next. Between most parts the
+//! template has a sign that they can't contain. Where parts stand next to each other, one of them
+//! must say itself where it ends: the body, which then is an object or a list while the others have
+//! plain characters only; or a time of a fixed form.
 
 use std::fmt;
 
@@ -86,11 +86,9 @@ impl Template {
             is_time_close: false,
         };
         let close: Vec<_> = template.close().collect();
-        let is_any = |place| close.iter().any(|(a, b)| *a == place || *b == place);
-        template.is_body_close = is_any(Place::Body);
-        template.is_time_close = close.iter().any(|(a, b)| {
-            [*a, *b] == [Place::Timestamp, Place::Id] || [*a, *b] == [Place::Id, Place::Timestamp]
-        });
+        let both = |a, b| close.contains(&(a, b)) || close.contains(&(b, a));
+        template.is_time_close = both(Place::Timestamp, Place::Id);
+        template.is_body_close = PLACES.iter().any(|(_, other)| both(Place::Body, *other));
         template
     }
 

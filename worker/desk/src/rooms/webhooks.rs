@@ -114,12 +114,27 @@ fn made(visit: &Visit, new: &NewWebhook) -> Response {
     visit.show_once(&format!("/webhooks/{id}/new"), &id, &shown)
 }
 
+/// A step in pieces: whether each is a name that stands on the tool's pages.
+type Step = Vec<(bool, String)>;
+
+/// How the tool of a webhook is set up.
+fn steps(webhook: &WebhookRow, url: &str) -> Vec<Step> {
+    let steps = webhook.settings.tool().described().steps(url, None);
+    let in_pieces = |step: String| {
+        let pieces = step.split(['*', '`']).enumerate();
+        pieces
+            .map(|(at, piece)| (at % 2 == 1, piece.to_owned()))
+            .collect()
+    };
+    steps.into_iter().map(in_pieces).collect()
+}
+
 #[derive(Template)]
 #[template(path = "webhook_new.html")]
 struct NewWebhookPage<'v> {
     webhook: WebhookRow,
     url: String,
-    steps: Vec<String>,
+    steps: Vec<Step>,
     /// Empty if the person has given it, or will.
     secret: &'v str,
     /// Empty if its tool asks for none.
@@ -135,7 +150,7 @@ pub(crate) async fn new(To(visit, webhook): To<WebhookId>) -> Answered {
     };
     let url = visit.asked.desk.addresses.webhook_url(row.address());
     let page = NewWebhookPage {
-        steps: row.settings.tool().described().steps(&url, None),
+        steps: steps(&row, &url),
         webhook: row,
         url,
         secret,
@@ -165,7 +180,7 @@ struct WebhookPage<'v> {
     visit: &'v Visit,
     webhook: WebhookRow,
     url: String,
-    steps: Vec<String>,
+    steps: Vec<Step>,
     refusals: Vec<RefusalRow>,
     signals: Vec<SignalRow>,
 }
@@ -182,7 +197,7 @@ pub(crate) async fn show(To(visit, webhook): To<WebhookId>) -> Answered {
     let url = visit.asked.desk.addresses.webhook_url(row.address());
     let page = WebhookPage {
         visit: &visit,
-        steps: row.settings.tool().described().steps(&url, None),
+        steps: steps(&row, &url),
         url,
         webhook: row,
         refusals: operator.refusals(webhook, EACH).await?,

@@ -21,10 +21,11 @@ use crate::{
     settings::CliSettings, times::to_second,
 };
 
-const COLUMNS: [&str; 6] = [
+const COLUMNS: [&str; 7] = [
     "webhook_id",
     "name",
     "tool",
+    "repeats",
     "created_at",
     "ends_at",
     "deleted_at",
