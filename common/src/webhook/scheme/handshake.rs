@@ -6,6 +6,7 @@
 //! object is, and only for who could sign events, too.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use http::header::HeaderName;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use url::form_urlencoded;
@@ -162,9 +163,12 @@ pub fn echo(request: &WebhookRequest<'_>) -> Option<Reply> {
             let (_, challenge) = pairs.find(|(name, _)| name == "challenge" || name == "check")?;
             fits(&challenge).then(|| Reply::Text(challenge.into_owned()))
         }
-        // An event has a body.
+        // An event has a body, and is signed.
         "POST" if matches!(request.body, b"" | b"{}") => {
-            Some(Reply::Header("x-hook-secret", header("x-hook-secret")?))
+            let mut names = request.headers.keys().map(HeaderName::as_str);
+            let is_signed = names.any(|name| name.contains("sign"));
+            let secret = header("x-hook-secret").filter(|_| !is_signed)?;
+            Some(Reply::Header("x-hook-secret", secret))
         }
         "OPTIONS" => {
             let origin = header("webhook-request-origin")?;
