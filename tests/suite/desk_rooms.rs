@@ -434,7 +434,7 @@ async fn an_editor_has_webhooks() {
             ],
             "placeholder {host}; known: {body}",
         ),
-        ([("tool", "githib"), ("secret", "")], "no tool"),
+        ([("tool", "githib"), ("secret", "")], "is known; `letterbox"),
         ([("tool", "github"), ("same_by", "data.id")], "JSON pointer"),
         ([("tool", "discord"), ("secret", "")], "give its public key"),
         ([("tool", "github"), ("secret", "short")], "at least 16"),

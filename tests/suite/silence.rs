@@ -204,8 +204,8 @@ async fn nobody_learns_the_tool_of_a_webhook() {
     };
     let get = |address: &String| -> Box<dyn Fn(usize) -> String + Send + Sync> {
         let request = format!(
-            "GET /webhooks/incoming/{address}?hub.mode=subscribe&hub.challenge=1&hub.verify_token={} \
-             HTTP/1.1\r\nhost: x\r\n\r\n",
+            "GET /webhooks/incoming/{address}?hub.mode=subscribe&hub.challenge=1&\
+             hub.verify_token={} HTTP/1.1\r\nhost: x\r\n\r\n",
             "0".repeat(64)
         );
         Box::new(move |_| request.clone())

@@ -422,7 +422,7 @@ async fn ask(method: &str, url: &str, headers: &[(&str, &str)]) -> Answer {
     Answer::to(request).await
 }
 
-/// Questions that only a tool can ask are answered to it; to everybody else all addresses are alike.
+/// Questions that only a tool can ask are answered to it; to others all addresses are alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn handshakes_are_answered_to_tools_only() {
     let (world, gateway) = World::with_gateway().await;
