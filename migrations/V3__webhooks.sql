@@ -204,7 +204,8 @@ GRANT EXECUTE ON FUNCTION note_refusals, count_repeats TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
 GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, tool, rules,
-    allow_from, kept_headers, same_by, memory_id, ends_at, settable_until) ON webhooks TO letterbox_gateway;
+    allow_from, kept_headers, same_by, memory_id, ends_at, settable_until)
+    ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;
