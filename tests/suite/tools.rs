@@ -394,6 +394,13 @@ async fn public_keys_verify() {
         world.order(format!("webhook set-secret {id} --secret-file {both}"));
         assert_eq!(post(&later, &signed(&old, body), body).await.status, 202);
         signals += 1;
+        let wrong = openssl(&format!("req -x509 -key {old} -subj /CN=x"), b"");
+        let wrong = String::from_utf8(wrong).unwrap();
+        let wrong = command_file(&format!("{workspace}.certificate"), &wrong);
+        world.assert_refused(
+            format!("{create} --public-key-file {wrong}"),
+            "no public key",
+        );
         let wrong = command_file(
             &format!("{workspace}.wrong"),
             &"no key of any kind".repeat(3),

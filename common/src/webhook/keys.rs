@@ -268,8 +268,10 @@ impl PublicKey {
                 let at = der.windows(RSA.len()).position(|part| part == RSA);
                 // Behind it are two bytes of a length, and one that says that no bits are unused.
                 let key = at.map_or(der, |at| der.get(at + RSA.len() + 3..).unwrap_or(&[]));
+                let (length, rest) = key.strip_prefix(b"\x30\x82")?.split_first_chunk()?;
+                // More would follow in a certificate.
+                (usize::from(u16::from_be_bytes(*length)) == rest.len()).then_some(())?;
                 // The modulus has a zero before it: its highest bit is set.
-                let rest = key.strip_prefix(b"\x30\x82")?.get(2..)?;
                 let rest = rest.strip_prefix(b"\x02\x82")?;
                 let (length, rest) = rest.split_first_chunk()?;
                 let length = usize::from(u16::from_be_bytes(*length)).checked_sub(1)?;
