@@ -50,7 +50,8 @@ BEGIN ATOMIC
         THEN jsonb_build_object('bytes', octet_length(value #>> '{}'),
             'sha256', encode(sha256(convert_to(value #>> '{}', 'UTF8')), 'hex'))
         WHEN value <> 'null' AND (name IN ('credential_sealed', 'secret_sealed',
-        'client_secret_sealed', 'grant_sealed', 'token_sha256', 'browser_sha256', 'input')
+        'former_secret_sealed', 'client_secret_sealed', 'grant_sealed', 'token_sha256',
+        'browser_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
                 AND name IN ('failure', 'failing') OR subject = 'subscriptions'
                 AND name IN ('failure', 'received'))

@@ -294,7 +294,7 @@ GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, se
     disconnected_at, is_refused, waits_for, has_certificate)
     ON connected_accounts TO letterbox_desk;
 GRANT SELECT (workspace_id, webhook_id, name, created_at, deleted_at, tool, rules,
-    allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until)
+    allow_from, kept_headers, same_by, replaces, memory_id, ends_at, settable_until, former_until)
     ON webhooks TO letterbox_desk;
 GRANT SELECT (workspace_id, entry_id, ordered_at, ordered_by, proven_by, command, subject,
     subject_id, reason, before, after) ON audit_log TO letterbox_desk;
@@ -381,7 +381,7 @@ CREATE POLICY editors_change ON webhooks FOR UPDATE TO letterbox_desk
     USING (workspace_id = ANY ((SELECT workspaces_as('editor'))::uuid[]));
 GRANT INSERT (workspace_id, webhook_id, name, secret_sealed, tool, rules, allow_from,
     kept_headers, same_by, replaces, memory_id, settable_until),
-    UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until)
+    UPDATE (secret_sealed, deleted_at, ends_at, memory_id, settable_until, former_until)
     ON webhooks TO letterbox_desk;
 
 CREATE FUNCTION is_known(person uuid) RETURNS boolean

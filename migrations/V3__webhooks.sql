@@ -22,21 +22,33 @@ CREATE TABLE webhooks (
     memory_id     uuid,
     ends_at       timestamptz,
     settable_until timestamptz,
+    former_secret_sealed bytea CHECK (octet_length(former_secret_sealed) <= 8192),
+    former_until  timestamptz,
     version       bigint NOT NULL DEFAULT 1,
     PRIMARY KEY (workspace_id, webhook_id),
     CONSTRAINT custom_tools_have_rules CHECK ((tool = 'custom') = (rules IS NOT NULL)),
     CONSTRAINT secret_lives_as_long_as_the_webhook
         CHECK ((deleted_at IS NULL) = (secret_sealed IS NOT NULL))
 );
-CREATE FUNCTION versions_grow() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+CREATE FUNCTION change_webhook() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.version := OLD.version + 1;
+    IF NEW.secret_sealed IS NULL OR NEW.former_until <= now() THEN
+        NEW.former_until := NULL;
+    ELSIF NEW.former_until IS DISTINCT FROM OLD.former_until THEN
+        NEW.former_secret_sealed := OLD.secret_sealed;
+    END IF;
+    IF NEW.former_until IS NULL THEN
+        NEW.former_secret_sealed := NULL;
+    END IF;
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION versions_grow IS 'Gives a changed row its next version';
-CREATE TRIGGER versions_grow BEFORE UPDATE ON webhooks
-    FOR EACH ROW EXECUTE FUNCTION versions_grow();
+COMMENT ON FUNCTION change_webhook IS
+    'Gives a changed row its next version; keeps its secret as the former one if that is to be '
+    'valid for a while, and destroys that with the webhook';
+CREATE TRIGGER change_webhook BEFORE UPDATE ON webhooks
+    FOR EACH ROW EXECUTE FUNCTION change_webhook();
 COMMENT ON TABLE webhooks IS 'An address that other tools send signed events to';
 COMMENT ON COLUMN webhooks.workspace_id IS 'Tenant; first part of the URL token';
 COMMENT ON COLUMN webhooks.webhook_id IS 'Second part of the URL token';
@@ -63,6 +75,9 @@ COMMENT ON COLUMN webhooks.memory_id IS
     'remember bodies under its id; null if none was replaced';
 COMMENT ON COLUMN webhooks.ends_at IS
     'When it ends because it was replaced, by the database''s clock; null means never';
+COMMENT ON COLUMN webhooks.former_secret_sealed IS
+    'The secret before the last one, sealed in the same way, while it is valid, too';
+COMMENT ON COLUMN webhooks.former_until IS 'Until when that is; null if there is none';
 COMMENT ON COLUMN webhooks.settable_until IS
     'Until when its secret may be set, which the tool makes that sends: infinity while it has one '
     'that nobody knows, null for never';
@@ -194,18 +209,24 @@ CREATE FUNCTION end_replaced_webhooks()
         FROM due WHERE w.workspace_id = due.workspace_id AND w.webhook_id = due.webhook_id
         RETURNING 1
     )
+    , changed AS (
+        UPDATE webhooks w SET former_until = NULL
+        FROM (SELECT workspace_id, webhook_id FROM webhooks WHERE former_until <= clock_timestamp()
+            FOR NO KEY UPDATE SKIP LOCKED) AS past
+        WHERE w.workspace_id = past.workspace_id AND w.webhook_id = past.webhook_id
+    )
     SELECT count(*) FROM ended
 $$;
 COMMENT ON FUNCTION end_replaced_webhooks IS
-    'Destroys the secrets of replaced webhooks whose time is over; their deliveries are refused '
-    'even before that';
+    'Destroys the secrets of replaced webhooks whose time is over, whose deliveries are refused '
+    'even before that, and former secrets';
 REVOKE EXECUTE ON FUNCTION note_refusals, count_repeats, end_replaced_webhooks FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION note_refusals, count_repeats TO letterbox_gateway;
 GRANT EXECUTE ON FUNCTION end_replaced_webhooks TO letterbox_worker;
 
 GRANT SELECT (workspace_id, webhook_id, version, secret_sealed, deleted_at, tool, rules,
-    allow_from, kept_headers, same_by, memory_id, ends_at, settable_until)
-    ON webhooks TO letterbox_gateway;
+    allow_from, kept_headers, same_by, memory_id, ends_at, settable_until,
+    former_secret_sealed, former_until) ON webhooks TO letterbox_gateway;
 GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_worker;
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;

@@ -621,6 +621,45 @@ async fn a_member_of_the_body_can_be_the_id() {
     );
 }
 
+/// A webhook gets another secret under its address: both count for a while, then the new one only.
+#[tokio::test]
+async fn a_secret_is_changed_under_the_same_address() {
+    let (world, gateway, _worker) = World::with_both().await;
+    let old = world.webhook(&gateway).await;
+    let id = old.address.webhook;
+    assert!(old.send("[1]").await.is_first());
+    let file = command_file(&format!("{id}.new"), "another secret of this tool");
+    let set = format!("webhook set-secret {id} --secret-file {file}");
+    world.assert_refused(set.clone(), "secret is to be set");
+    let shown = world.order(format!("{set} --overlap 1h"));
+    assert!(shown["former_until"].is_string());
+    let new = Webhook {
+        secret: "another secret of this tool".to_owned(),
+        ..old.clone()
+    };
+    let wrong = Webhook {
+        secret: "a third one".to_owned(),
+        ..old.clone()
+    };
+    assert!(old.send("[2]").await.is_first() && new.send("[3]").await.is_first());
+    assert!(new.send("[1]").await.is_duplicate());
+    assert_eq!(wrong.send("[4]").await.status, 401);
+    let past = "UPDATE webhooks SET former_until = now() - interval '1 second'";
+    world.change(past).await;
+    assert_eq!(old.send("[5]").await.status, 401);
+    assert!(new.send("[6]").await.is_first());
+    world
+        .assert_count("SELECT count(former_secret_sealed) FROM webhooks", 0)
+        .await;
+    // A deleted webhook has neither.
+    world.order(format!("{set} --overlap 1h"));
+    world.delete_webhook(id).await;
+    world
+        .assert_count("SELECT count(former_secret_sealed) FROM webhooks", 0)
+        .await;
+    assert_eq!(new.send("[7]").await.status, 401);
+}
+
 /// What is not JSON is told by what came; a type that is based on JSON is.
 #[tokio::test]
 async fn the_owner_learns_what_came_instead_of_json() {

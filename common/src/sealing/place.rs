@@ -10,6 +10,8 @@ use crate::ids::{AccountId, RunId, UserId, WebhookId, WorkspaceId};
 pub enum SealedColumn {
     /// The signing secret of a webhook.
     WebhookSecret,
+    /// The one before, while it is valid, too.
+    FormerWebhookSecret,
     /// The credential of a connected account.
     AccountCredential,
     /// The secret of the client that gets an account's tokens.
@@ -24,8 +26,9 @@ pub enum SealedColumn {
 
 impl SealedColumn {
     /// Every column that holds sealed values.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::WebhookSecret,
+        Self::FormerWebhookSecret,
         Self::AccountCredential,
         Self::ClientSecret,
         Self::Grant,
@@ -37,7 +40,7 @@ impl SealedColumn {
     #[must_use]
     pub fn table(self) -> &'static str {
         match self {
-            Self::WebhookSecret => "webhooks",
+            Self::WebhookSecret | Self::FormerWebhookSecret => "webhooks",
             Self::AccountCredential => "connected_accounts",
             Self::ClientSecret | Self::Grant => "grants",
             Self::ActionAnswer => "run_actions",
@@ -50,6 +53,7 @@ impl SealedColumn {
     pub fn name(self) -> &'static str {
         match self {
             Self::WebhookSecret | Self::SubscriptionSecret => "secret_sealed",
+            Self::FormerWebhookSecret => "former_secret_sealed",
             Self::AccountCredential => "credential_sealed",
             Self::ClientSecret => "client_secret_sealed",
             Self::Grant => "grant_sealed",

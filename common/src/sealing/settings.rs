@@ -32,7 +32,7 @@ impl SealedColumn {
     #[must_use]
     pub fn keys(self) -> &'static SecretSetting {
         match self {
-            Self::WebhookSecret => &WEBHOOK_KEYS,
+            Self::WebhookSecret | Self::FormerWebhookSecret => &WEBHOOK_KEYS,
             Self::AccountCredential
             | Self::ClientSecret
             | Self::Grant

@@ -36,7 +36,7 @@ text_enum! {
     }
 }
 
-/// Maximum public keys of one webhook: two while one takes the place of another.
+/// Maximum keys of one webhook: two while one takes the place of another.
 const MAX_KEYS: usize = 2;
 /// Maximum signatures compared in one request: a tool sends several while it changes its secret.
 const MAX_SIGNATURES: usize = 8;
@@ -76,7 +76,7 @@ struct PublicKey {
     modulus: Vec<u8>,
 }
 
-/// The keys of one webhook: a secret, or up to two public keys.
+/// The keys of one webhook: one, or two while the first takes the place of the second.
 #[derive(Clone)]
 pub struct Keys(Vec<Key>);
 
@@ -113,14 +113,22 @@ impl Keys {
         keys.map(Self).ok_or(InvalidKey::Public)
     }
 
+    /// The keys of a former secret count, too, as far as there is room.
+    #[must_use]
+    pub fn beside(mut self, former: Option<Self>) -> Self {
+        self.0
+            .extend(former.into_iter().flat_map(|former| former.0));
+        self.0.truncate(MAX_KEYS);
+        self
+    }
+
     /// Whether one of these signatures is of the concatenated parts. Unless the first key succeeds,
-    /// as many verifications are made as the algorithm may have keys.
+    /// two verifications are made.
     pub(super) fn verify<'p, P>(&self, parts: &P, signatures: &[Vec<u8>]) -> bool
     where
         P: Iterator<Item = &'p [u8]> + Clone,
     {
-        let most = self.0.first().map_or(0, Key::most);
-        let mut keys = self.0.iter().cycle().take(most);
+        let mut keys = self.0.iter().cycle().take(MAX_KEYS);
         keys.any(|key| key.verifies(parts.clone(), signatures))
     }
 
@@ -163,14 +171,6 @@ impl Key {
         }
     }
 
-    /// How many keys of its algorithm a webhook may have.
-    fn most(&self) -> usize {
-        match self {
-            Self::Public(_) => MAX_KEYS,
-            Self::Sha256(_) | Self::Ring(_) => 1,
-        }
-    }
-
     fn kind(&self) -> u8 {
         match self {
             Self::Sha256(_) => 1,
@@ -202,7 +202,7 @@ impl Kinds {
         static OTHERS: LazyLock<Vec<Key>> = LazyLock::new(decoys);
         let missing = self.0.load(Ordering::Relaxed) & !keys.kind();
         for key in OTHERS.iter().filter(|key| key.kind() & missing != 0) {
-            for _ in 0..key.most() {
+            for _ in 0..MAX_KEYS {
                 let _ = std::hint::black_box(key.verifies([body].into_iter(), &[]));
             }
         }

@@ -103,7 +103,7 @@ impl KeysByAddress {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
         let sealed = keys.seal(place(address), secret.expose())?;
-        let verifier = Verifier::new(Checks::decoy(), (address.webhook, 0), &secret);
+        let verifier = Verifier::new(Checks::decoy(), (address.webhook, 0), &secret, None);
         let verifier = Arc::new(verifier.map_err(DecoyError::Key)?);
         let looking_up = Self {
             database,
@@ -152,7 +152,9 @@ impl KeysByAddress {
             error.to_string()
         })?;
         let of = (found.memory, found.version);
-        Verifier::new(Checks::parse(&found.checks)?, of, &secret)
+        let former = found.former_sealed.as_ref();
+        let former = former.and_then(|sealed| self.keys.open(place(found.address), sealed).ok());
+        Verifier::new(Checks::parse(&found.checks)?, of, &secret, former.as_ref())
     }
 
     /// The key of a webhook, or the decoy's.

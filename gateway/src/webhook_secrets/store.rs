@@ -14,7 +14,8 @@ statements! {
     ) -> Vec<StoredSecret> = "
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS sealed,
-       coalesce(w.version, 0) AS version,
+       CASE WHEN w.former_until > statement_timestamp() THEN w.former_secret_sealed END
+           AS former_sealed, coalesce(w.version, 0) AS version,
        coalesce(w.tool, 'letterbox') AS tool, w.rules, w.allow_from,
        coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by, 'body') AS same_by,
        coalesce(w.settable_until = 'infinity', false) AS awaits_secret,
@@ -35,6 +36,8 @@ pub(super) struct StoredSecret {
     /// Whether there is a live webhook; if not, `sealed` is the decoy.
     pub(super) is_live: bool,
     pub(super) sealed: Vec<u8>,
+    /// The secret before, while it is valid, too.
+    pub(super) former_sealed: Option<Vec<u8>>,
     /// Changes whenever the row does; `0` for the decoy.
     pub(super) version: i64,
     #[row(flatten)]

@@ -105,18 +105,20 @@ pub(super) struct Verifier {
 
 impl Verifier {
     /// Creates the verifier of a version of a webhook whose secret was opened. `memory` is the
-    /// webhook under whose id its bodies are remembered.
+    /// webhook under whose id its bodies are remembered. `former` is the secret that is valid, too.
     pub(super) fn new(
         checks: Checks,
         (memory, version): (WebhookId, i64),
         secret: &Secret,
+        former: Option<&Secret>,
     ) -> Result<Self, String> {
         // One whose secret is to be set has one that nobody knows, in any form.
         let keys = match checks.awaits_secret {
             true => Checks::decoy().rules.keys(secret),
             false => checks.rules.keys(secret),
         };
-        let keys = keys.map_err(|error| error.to_string())?;
+        let former = former.and_then(|former| checks.rules.keys(former).ok());
+        let keys = keys.map_err(|error| error.to_string())?.beside(former);
         Ok(Self {
             checks,
             memory,

@@ -30,7 +30,7 @@ impl Operator {
     /// When none of them runs.
     pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient, OperatorError> {
         let program = match column {
-            SealedColumn::WebhookSecret => Program::Gateway,
+            SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Program::Gateway,
             SealedColumn::AccountCredential
             | SealedColumn::ClientSecret
             | SealedColumn::Grant

@@ -26,6 +26,18 @@ ORDER BY workspace_id, webhook_id LIMIT $3";
 UPDATE webhooks SET secret_sealed = $4
 WHERE workspace_id = $1 AND webhook_id = $2 AND secret_sealed = $3";
 
+    /// A page of former webhook secrets.
+    FORMER_WEBHOOK_SECRETS = former_webhook_secrets "
+SELECT workspace_id, webhook_id AS id, former_secret_sealed AS value FROM webhooks
+WHERE former_secret_sealed IS NOT NULL
+  AND ($1::uuid IS NULL OR (workspace_id, webhook_id) > ($1, $2))
+ORDER BY workspace_id, webhook_id LIMIT $3";
+
+    /// Replaces a former webhook secret that is still the same.
+    REPLACE_FORMER_WEBHOOK_SECRET = replace_former_webhook_secret "
+UPDATE webhooks SET former_secret_sealed = $4
+WHERE workspace_id = $1 AND webhook_id = $2 AND former_secret_sealed = $3";
+
     /// A page of account credentials.
     ACCOUNT_CREDENTIALS = account_credentials "
 SELECT workspace_id, account_id AS id, user_id, header_name, base_url, credential_sealed AS value
@@ -110,7 +122,7 @@ pub struct KeyRings {
 impl KeyRings {
     fn of(&self, column: SealedColumn) -> &KeyRing {
         match column {
-            SealedColumn::WebhookSecret => &self.webhooks,
+            SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => &self.webhooks,
             SealedColumn::AccountCredential
             | SealedColumn::ClientSecret
             | SealedColumn::Grant
@@ -144,7 +156,7 @@ fn place_of(column: SealedColumn, row: &Row) -> Result<Place<'_>, RowError> {
         })
     };
     Ok(match column {
-        SealedColumn::WebhookSecret => Place::WebhookSecret {
+        SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Place::WebhookSecret {
             workspace,
             webhook: row.try_get("id")?,
         },
@@ -249,6 +261,7 @@ impl Operator {
         let key: Parameters<'_> = &[&workspace, &id, &PAGE, &action];
         let (statement, key) = match column {
             SealedColumn::WebhookSecret => (&WEBHOOK_SECRETS, &key[..3]),
+            SealedColumn::FormerWebhookSecret => (&FORMER_WEBHOOK_SECRETS, &key[..3]),
             SealedColumn::AccountCredential => (&ACCOUNT_CREDENTIALS, &key[..3]),
             SealedColumn::ClientSecret => (&CLIENT_SECRETS, &key[..3]),
             SealedColumn::Grant => (&GRANTS, &key[..3]),
@@ -273,6 +286,7 @@ impl Operator {
         ];
         let (statement, row) = match column {
             SealedColumn::WebhookSecret => (&REPLACE_WEBHOOK_SECRET, &row[..4]),
+            SealedColumn::FormerWebhookSecret => (&REPLACE_FORMER_WEBHOOK_SECRET, &row[..4]),
             SealedColumn::AccountCredential => (&REPLACE_ACCOUNT_CREDENTIAL, &row[..4]),
             SealedColumn::ClientSecret => (&REPLACE_CLIENT_SECRET, &row[..4]),
             SealedColumn::Grant => (&REPLACE_GRANT, &row[..4]),

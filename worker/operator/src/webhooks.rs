@@ -27,7 +27,7 @@ macro_rules! columns {
             settings_columns!(),
             ", replaces, ends_at, created_at, deleted_at, \
              coalesce(settable_until = 'infinity', false) AS awaits_secret, \
-             coalesce((SELECT r.times FROM webhook_repeats r \
+             former_until, coalesce((SELECT r.times FROM webhook_repeats r \
                 WHERE r.workspace_id = webhooks.workspace_id \
                 AND r.webhook_id = webhooks.webhook_id), 0) AS repeats"
         )
@@ -35,13 +35,18 @@ macro_rules! columns {
 }
 
 statements! {
-    /// Sets the secret of a webhook that was made without one, or not an hour ago.
+    /// Sets the secret of a webhook that was made without one, or not an hour ago; of another one
+    /// if its former secret is to be valid for so many seconds.
     desk fn set_webhook_secret(
         workspace: WorkspaceId, webhook: WebhookId, secret_sealed: &[u8],
+        overlap_seconds: Option<f64>,
     ) -> Option<WebhookRow> = concat!("
 UPDATE webhooks SET secret_sealed = $3,
+    former_until = CASE WHEN settable_until > now() THEN former_until
+        ELSE now() + $4::float8 * interval '1 second' END,
     settable_until = least(settable_until, now() + interval '1 hour')
-WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL AND settable_until > now()
+WHERE workspace_id = $1 AND webhook_id = $2 AND deleted_at IS NULL
+  AND (settable_until > now() OR $4::float8 IS NOT NULL)
 RETURNING ", columns!());
 
     /// How the sender of a webhook signs, and what may be done with its secret.
@@ -103,6 +108,8 @@ pub struct WebhookRow {
     pub deleted_at: Option<Timestamp>,
     /// Whether its secret is still to be set: it takes nothing before.
     pub awaits_secret: bool,
+    /// Until when its former secret counts, too; `None` if there is none.
+    pub former_until: Option<Timestamp>,
     /// How many of its deliveries were taken before, and changed nothing.
     pub repeats: i64,
 }
@@ -217,7 +224,7 @@ impl Operator {
     }
 
     /// Sets the secret of a webhook that was made without one; again within an hour, if the first
-    /// one was wrong.
+    /// one was wrong. Of any other it is changed, if there is an `overlap`, for which both count.
     ///
     /// # Errors
     /// When there is no such webhook, its secret was set, or its tool can't use this one.
@@ -226,10 +233,12 @@ impl Operator {
         keys: &dyn Seal,
         webhook: WebhookId,
         secret: Secret,
+        overlap: Option<Duration>,
     ) -> Result<SetWebhook, OperatorError> {
         let noun = "webhook whose secret is to be set";
         let found = signing(self, webhook).await?;
-        let found = found.filter(|one| one.is_settable).found(noun)?;
+        let found = found.filter(|one| one.is_settable || overlap.is_some());
+        let found = found.found(noun)?;
         let rules = found.rules()?;
         let secret = usable_secret(&rules, Some(secret))?;
         let place = Place::WebhookSecret {
@@ -237,7 +246,8 @@ impl Operator {
             webhook,
         };
         let sealed = keys.seal(place, secret.expose())?;
-        let set = set_webhook_secret(self, found.workspace, webhook, &sealed).await?;
+        let overlap = overlap.map(|overlap| overlap.as_secs_f64());
+        let set = set_webhook_secret(self, found.workspace, webhook, &sealed, overlap).await?;
         Ok(SetWebhook {
             row: set.found(noun)?,
             verify_token: verify_token(&rules, &secret),

@@ -166,7 +166,9 @@ pub(crate) async fn set_secret(To(visit, webhook): To<WebhookId>) -> Answered {
     };
     let operator = &visit.operator;
     let keys = operator.recipient(SealedColumn::WebhookSecret).await?;
-    let set = operator.set_webhook_secret(&keys, webhook, secret).await?;
+    let overlap = visit.asked.form.get("overlap").map(|_| OVERLAP);
+    let setting = operator.set_webhook_secret(&keys, webhook, secret, overlap);
+    let set = setting.await?;
     let id = set.row.webhook_id;
     Ok(match set.verify_token {
         Some(token) => visit.show_once(&format!("/webhooks/{id}/new"), &id, &format!("~{token}")),

@@ -42,12 +42,16 @@ pub(crate) enum WebhookCommand {
     /// so change the address and the secret in every sender before the first of them sends. If the
     /// successor is deleted before that, the former one goes on.
     Replace(Replacement),
-    /// Set the secret of a webhook that was created with --secret-later; again within an hour
+    /// Set the secret of a webhook that was created with --secret-later, again within an hour; or
+    /// change that of any other, with --overlap
     SetSecret {
         webhook_id: Named<WebhookId>,
         /// A file with the secret that the tool gave you; - reads standard input
         #[arg(long, value_name = "FILE")]
         secret_file: PathBuf,
+        /// How long the former secret counts, too, such as 24h or 30m
+        #[arg(long, value_name = "TIME", value_parser = overlap)]
+        overlap: Option<Duration>,
     },
     /// Show why the last deliveries of a webhook were refused, at most 100; senders are never told
     Log {
@@ -131,12 +135,13 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
         WebhookCommand::SetSecret {
             webhook_id,
             secret_file,
+            overlap,
         } => {
             let secret = read_secret(&secret_file)?;
             let operator = operator().await?;
             let keys = key_ring(SealedColumn::WebhookSecret)?;
             let webhook = operator.id(&webhook_id).await?;
-            let setting = operator.set_webhook_secret(&keys, webhook, secret);
+            let setting = operator.set_webhook_secret(&keys, webhook, secret, overlap);
             Output::one(&setting.await?)
         }
         WebhookCommand::List(workspace) => {
