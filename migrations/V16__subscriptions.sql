@@ -15,6 +15,7 @@ CREATE TABLE subscriptions (
     webhook_id      uuid,
     signal_kind     text
         CHECK (signal_kind IN ('proposal.created', 'proposal.won', 'client.created', 'generic')),
+    conditions      text[] NOT NULL DEFAULT '{}' CHECK (cardinality(conditions) <= 8),
     login           text,
     position        bigint NOT NULL,
     signal_id       uuid NOT NULL,
@@ -46,6 +47,8 @@ COMMENT ON COLUMN subscriptions.in_flight IS
 COMMENT ON COLUMN subscriptions.webhook_id IS
     'Only signals of this webhook, and of those that replace it; null for all';
 COMMENT ON COLUMN subscriptions.signal_kind IS 'Only signals of this kind; null for all';
+COMMENT ON COLUMN subscriptions.conditions IS
+    'Only signals whose bodies have members that equal these: /data/status=paid; empty for all';
 COMMENT ON COLUMN subscriptions.login IS
     'The broker''s user that was made for it; null if none was';
 COMMENT ON COLUMN subscriptions.position IS

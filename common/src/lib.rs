@@ -2,6 +2,7 @@
 //! them runs in. `common/README.md` is the map of the project.
 
 pub mod batcher;
+pub mod condition;
 pub mod credential;
 pub mod fail_point;
 pub mod form;

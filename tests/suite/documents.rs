@@ -309,7 +309,8 @@ async fn an_export_makes_the_same_elsewhere() {
     let _workers = (here.worker().await, there.worker().await);
     let mut wanted = acme();
     let url = "https://crm.example.com/hook";
-    let posted = json!({"kind": "subscription", "url": url, "in_flight": 4, "is_paused": true});
+    let posted = json!({"kind": "subscription", "url": url, "in_flight": 4, "is_paused": true,
+        "where": ["/a=b=c"]});
     wanted.as_array_mut().unwrap().push(posted);
     let made = Files::of(&here).apply(&wanted, "--yes");
     let signing = &made["subscriptions"][0];
@@ -348,6 +349,8 @@ async fn an_export_makes_the_same_elsewhere() {
         let why = "a subscription is to a queue or to a URL";
         Files::of(&here).assert_refused(&changed(member, value), "--plan", why);
     }
+    let elsewhere = changed("where", json!(["/a=c"]));
+    Files::of(&here).assert_refused(&elsewhere, "--plan", "to other signals");
     let other = changed("url", "https://crm.example.com/other".into());
     let plan = Files::of(&here).apply(&other, "--plan --prune");
     let last = plan["steps"].as_array().unwrap().last().unwrap();

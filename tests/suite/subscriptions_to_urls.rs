@@ -293,6 +293,51 @@ async fn posts_are_paused_and_repeated() {
     assert_eq!(it.order("subscriptions", ""), json!([]));
 }
 
+/// What does not say so is left out, for URLs and queues alike, and the cursor moves over it.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_signals_whose_bodies_say_so_are_handed_over() {
+    let (it, _worker) = Subscriber::with_worker().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let all = "--where /data/status=paid --where /data/count=3";
+    let to = format!("--url {}/ {all}", peer.url);
+    let made = it.order("subscribe", &to);
+    assert_eq!(made["where"], json!(["/data/status=paid", "/data/count=3"]));
+    it.order("subscribe", &format!("--queue some.of-it {all}"));
+    let other = it.refusal("subscribe", &format!("--url {}/", peer.url));
+    assert_tells(&other, &["to other signals"]);
+    let many = "--where /a=1 ".repeat(9);
+    let many = it.refusal("subscribe", &format!("--url {}/other {many}", peer.url));
+    assert_tells(&many, &["at most 8 conditions"]);
+    let depth = 32_000;
+    let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let wanted = r#"{"data":{"status":"paid","count":3},"number":1}"#;
+    let last = r#"{"data":{"count":3,"status":"p\u0061id"},"number":2}"#;
+    for body in [
+        &deep,
+        r#"{"data":{"status":"paid","count":4}}"#,
+        wanted,
+        r#"{"data":"paid"}"#,
+        r#"["paid"]"#,
+        last,
+        r#"{"data":{"status":null,"count":3}}"#,
+    ] {
+        it.webhook.send(body.to_owned()).await;
+    }
+    it.world.await_signals(7).await;
+    eventually("all was looked at", async || {
+        let all = it.order("subscriptions", "");
+        let mut all = all.as_array().unwrap().iter();
+        all.all(|one| one["lag_signals"] == 0 && one["published"] == 2)
+    })
+    .await;
+    let bodies = peer.received().into_iter().map(|one| one.body);
+    assert_eq!(Vec::from_iter(bodies), [wanted, last]);
+    for body in [wanted, last] {
+        let message = it.world.take_message("some.of-it").await.unwrap();
+        assert_eq!(message.data, body.as_bytes());
+    }
+}
+
 /// Requests leave for where those of actions may go, and a secret signs only for its URL.
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_stay_with_their_url_and_posts_out_of_the_house() {

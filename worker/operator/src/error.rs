@@ -181,6 +181,9 @@ pub enum Reason {
     /// Neither one queue nor one URL.
     #[error("a subscription is to a queue or to a URL; in_flight is from 1 to 32, for a URL only")]
     InvalidTarget,
+    /// Each is tried with each body.
+    #[error("a subscription has at most 8 conditions")]
+    TooManyConditions,
     /// Holds what still gets its signals: a queue would be left with what is in it, and its login.
     #[error("its signals are subscribed: end it first by 'signal unsubscribe': {}", .0.join(", "))]
     Subscribed(Vec<String>),

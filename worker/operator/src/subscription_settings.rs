@@ -2,7 +2,7 @@
 //! target: the name of the queue, or the URL.
 
 use jiff::Timestamp;
-use letterbox_common::{ids::WebhookId, states::SignalKind};
+use letterbox_common::{condition::Condition, ids::WebhookId, states::SignalKind};
 use letterbox_workflow::account::check_url;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -11,6 +11,8 @@ use crate::{OperatorError, Reason, given, workspace_settings::Nullable};
 
 /// Most requests that may wait for their answers.
 const MAX_IN_FLIGHT: i32 = 32;
+/// Most conditions of a subscription.
+const MAX_CONDITIONS: usize = 8;
 
 /// The settings of a subscription, as a document gives them. What is `None` is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,9 @@ pub struct SubscriptionSettings {
     /// Only those of this kind.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
     pub signal_kind: Option<Nullable<SignalKind>>,
+    /// Only those whose bodies these hold for.
+    #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
     /// How many requests may wait for their answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<i32>,
@@ -54,6 +59,8 @@ pub struct NewSubscription {
     pub webhook: Option<WebhookId>,
     /// Only signals of this kind.
     pub signal_kind: Option<SignalKind>,
+    /// Only signals whose bodies these hold for.
+    pub conditions: Vec<Condition>,
     /// From when on; `None` from now on. Some of the minute before may come, too.
     pub from: Option<Timestamp>,
     /// The broker's user that reads the queue, if one was made for it.
@@ -108,8 +115,15 @@ impl SubscriptionSettings {
         if self.in_flight.is_some_and(is_bad) {
             return Err(Reason::InvalidTarget.into());
         }
+        check_conditions(self.conditions.as_deref().unwrap_or_default())?;
         Target::of(self.queue.clone(), self.url.clone())
     }
+}
+
+/// Checks that a subscription may have so many conditions.
+pub(crate) fn check_conditions(conditions: &[Condition]) -> Result<(), Reason> {
+    let is_good = conditions.len() <= MAX_CONDITIONS;
+    is_good.then_some(()).ok_or(Reason::TooManyConditions)
 }
 
 /// Checks that a queue of this name can be subscribed: letters, digits and `_ . : -`, none of the

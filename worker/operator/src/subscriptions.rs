@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use letterbox_broker::{BrokerTarget, declare_subscription, end_subscription, has_queue};
 use letterbox_common::{
+    condition::Condition,
     ids::{DeliveryId, WebhookId, WorkspaceId},
     sealing::{Place, Seal, SealedColumn, Secret},
     states::SignalKind,
@@ -16,15 +17,15 @@ use uuid::Uuid;
 
 use crate::{
     NewSubscription, Operator, OperatorError, PROGRAM, Reason, Target, asking::Sought,
-    error::Explain,
+    error::Explain, subscription_settings::check_conditions,
 };
 
 statements! {
     /// The subscriptions of a workspace, or one of them.
     fn subscriptions(workspace: WorkspaceId, target: Option<&str>) -> Vec<SubscriptionRow> = "
 SELECT s.subscription_id, s.workspace_id, s.target, s.queue, s.url, s.webhook_id,
-    h.name AS webhook_name, s.signal_kind, s.login, s.in_flight, l.signals AS lag_signals,
-    l.seconds AS lag_seconds, s.published, s.created_at, s.paused_at, s.failing_since, s.failure,
+    h.name AS webhook_name, s.signal_kind, s.conditions, s.login, s.in_flight,
+    l.signals AS lag_signals, l.seconds AS lag_seconds, s.published, s.created_at, s.paused_at, s.failing_since, s.failure,
     s.received
 FROM subscriptions s JOIN subscription_lags l USING (workspace_id, subscription_id)
 LEFT JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
@@ -39,12 +40,12 @@ SELECT EXISTS (SELECT FROM subscriptions WHERE queue = $1) AS is_taken";
     fn subscribe(
         workspace: WorkspaceId, subscription: Uuid, target: &str, secret_sealed: Option<&[u8]>,
         webhook: Option<WebhookId>, signal_kind: Option<SignalKind>, login: Option<&str>,
-        in_flight: i32, position: i64, signal: DeliveryId,
+        in_flight: i32, conditions: &[String], position: i64, signal: DeliveryId,
     ) = "
 INSERT INTO subscriptions (workspace_id, subscription_id, queue, url, secret_sealed, webhook_id,
-    signal_kind, login, in_flight, position, signal_id)
+    signal_kind, login, in_flight, conditions, position, signal_id)
 VALUES ($1, $2, CASE WHEN $4::bytea IS NULL THEN $3 END, CASE WHEN $4 IS NOT NULL THEN $3 END, $4,
-    $5, $6, $7, $8, $9, $10)";
+    $5, $6, $7, $8, $9, $10, $11)";
 
     /// Sets how many requests of a subscription may wait for their answers.
     pub(crate) fn set_in_flight(workspace: WorkspaceId, target: &str, in_flight: i32) = "
@@ -99,6 +100,9 @@ pub struct SubscriptionRow {
     pub webhook_name: Option<String>,
     /// Only those of this kind, if it is given.
     pub signal_kind: Option<SignalKind>,
+    /// Only those whose bodies these hold for.
+    #[serde(rename = "where")]
+    pub conditions: Vec<String>,
     /// The broker's user that was made for it.
     pub login: Option<String>,
     /// How many requests may wait for their answers.
@@ -180,9 +184,11 @@ impl Operator {
     ) -> Result<(SubscriptionRow, Option<Secret>), OperatorError> {
         self.need_workspace(workspace).await?;
         let target = new.target.name();
+        let conditions = texts(&new.conditions);
         let former = subscriptions(self, workspace, Some(target)).await?.pop();
         if let Some(former) = former {
-            if (former.webhook_id, former.signal_kind) != (new.webhook, new.signal_kind) {
+            let other = (former.webhook_id, former.signal_kind) != (new.webhook, new.signal_kind);
+            if other || former.conditions != conditions {
                 return Err(Reason::QueueTaken.into());
             }
             if let Some(broker) = broker {
@@ -245,6 +251,7 @@ impl Operator {
         new: &NewSubscription,
     ) -> Result<(SubscriptionRow, Option<Secret>), OperatorError> {
         new.target.check()?;
+        check_conditions(&new.conditions)?;
         let secret = match &new.target {
             Target::Queue(_) => None,
             Target::Url(url) => {
@@ -260,6 +267,7 @@ impl Operator {
                 Some((worker.seal(place, secret.expose())?, secret))
             }
         };
+        let conditions = texts(&new.conditions);
         let cursor = self.signal_cursor(workspace, new.from).await?;
         let subscribed = subscribe(
             &self.database,
@@ -271,6 +279,7 @@ impl Operator {
             new.signal_kind,
             new.login.as_deref(),
             new.in_flight.unwrap_or(1),
+            &conditions,
             cursor.position,
             cursor.signal_id,
         );
@@ -329,6 +338,10 @@ impl Operator {
         rewind_subscription(self, workspace, target, to.position, to.signal_id).await?;
         self.subscription(workspace, target).await
     }
+}
+
+fn texts(conditions: &[Condition]) -> Vec<String> {
+    conditions.iter().map(Condition::to_string).collect()
 }
 
 async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<(), OperatorError> {

@@ -11,6 +11,7 @@ mod urls;
 
 use std::time::{Duration, Instant};
 
+use letterbox_common::condition::Condition;
 use letterbox_database::DatabaseError;
 use tokio_util::sync::CancellationToken;
 
@@ -71,9 +72,12 @@ async fn serve<R: Receiver>(
         } = leased;
         let database = &worker.database;
         let reading = store::read_subscription(database, workspace, id, by, most, R::MAX_BYTES);
-        let batch = reading.await?;
+        let mut batch = reading.await?;
         if batch.is_empty() {
             break;
+        }
+        if !leased.conditions.is_empty() {
+            leave_out(&mut batch, &leased.conditions).await;
         }
         let mut rest = batch.as_slice();
         while !rest.is_empty() && !is_over() {
@@ -94,6 +98,20 @@ async fn serve<R: Receiver>(
         most = MAX_BATCH.min(most * 2);
     }
     Ok(None)
+}
+
+/// Leaves out signals whose bodies a condition does not hold for: a body that was deleted, too, and
+/// all of them if there is a condition that can't be read.
+async fn leave_out(batch: &mut [NextSubscription], conditions: &[String]) {
+    let conditions: Result<Vec<Condition>, _> = conditions.iter().map(|one| one.parse()).collect();
+    for next in batch {
+        next.wanted.take_if(|signal| {
+            let body = signal.body.as_deref().unwrap_or_default();
+            !matches!(&conditions, Ok(all) if all.iter().all(|one| one.holds(body)))
+        });
+        // A few milliseconds each, if bodies and pointers are made for it.
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Moves a cursor from where it was read; `false` if it is not there any more.

@@ -44,7 +44,7 @@ FROM due WHERE s.workspace_id = due.workspace_id AND s.subscription_id = due.sub
 RETURNING s.workspace_id AS workspace, s.subscription_id AS id, s.target,
     coalesce(s.secret_sealed, '') AS secret_sealed,
     CASE WHEN s.failing_since IS NULL THEN s.in_flight ELSE 1 END AS in_flight, s.position,
-    s.signal_id AS signal, s.leased_by AS by";
+    s.signal_id AS signal, s.leased_by AS by, s.conditions";
 
     /// The next signals of a subscription; nothing if another worker has the lease.
     pub(super) fn read_subscription(
@@ -99,6 +99,8 @@ pub(super) struct Leased {
     pub(super) target: String,
     /// With what is signed that is posted to a URL.
     pub(super) secret_sealed: Vec<u8>,
+    /// Only signals whose bodies these hold for.
+    pub(super) conditions: Vec<String>,
     /// Requests that may wait for their answers: one while it fails.
     pub(super) in_flight: i32,
     #[row(flatten)]

@@ -56,12 +56,14 @@ impl Operator {
         let webhooks = live_webhooks(self, workspace).await?;
         documents.extend(webhooks.into_iter().map(Document::Webhook));
         for subscription in self.subscriptions(workspace).await? {
+            let conditions = subscription.conditions.iter().map(|one| one.parse());
             documents.push(Document::Subscription(SubscriptionSettings {
                 queue: subscription.queue,
                 in_flight: subscription.url.as_ref().map(|_| subscription.in_flight),
                 url: subscription.url.and_then(|url| url.parse().ok()),
                 webhook: Some(subscription.webhook_name),
                 signal_kind: Some(subscription.signal_kind),
+                conditions: conditions.collect::<Result<_, _>>().ok(),
                 is_paused: Some(subscription.paused_at.is_some()),
             }));
         }

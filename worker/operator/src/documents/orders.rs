@@ -156,6 +156,7 @@ impl Operator {
                 target: target.clone(),
                 webhook,
                 signal_kind: wanted.signal_kind.flatten(),
+                conditions: wanted.conditions.clone().unwrap_or_default(),
                 from: None,
                 login: None,
                 may_exist: false,

@@ -199,7 +199,8 @@ impl Outlook<'_> {
     ) -> Result<(), OperatorError> {
         let target = wanted.target()?;
         if !change.is_new {
-            let is_other = change.is_in("webhook") || change.is_in("signal_kind");
+            let fixed = ["webhook", "signal_kind", "where"];
+            let is_other = fixed.iter().any(|member| change.is_in(member));
             return match is_other {
                 true => Err(Reason::QueueTaken.into()),
                 false => Ok(()),

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_broker::BrokerTarget;
 use letterbox_common::{
+    condition::Condition,
     ids::{WebhookId, WorkspaceId},
     sealing::Secret,
     states::SignalKind,
@@ -18,10 +19,11 @@ use crate::{
     Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace, output,
 };
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "target",
     "webhook_name",
     "signal_kind",
+    "where",
     "lag_signals",
     "lag_seconds",
     "published",
@@ -44,6 +46,10 @@ pub(crate) enum SubscriptionCommand {
         /// Only those of this kind: generic, or the type of the event
         #[arg(long)]
         signal_kind: Option<SignalKind>,
+        /// Only those whose bodies are objects with a member that equals a text, such as
+        /// /data/status=paid; up to 8, which must all hold
+        #[arg(long = "where", value_name = "POINTER=TEXT")]
+        conditions: Vec<Condition>,
         /// Also those stored since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
         #[arg(long, value_name = "TIME", value_parser = moment)]
         from: Option<Timestamp>,
@@ -118,6 +124,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             of,
             webhook,
             signal_kind,
+            conditions,
             from,
             login,
             existing,
@@ -129,6 +136,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
                 target: of.target()?,
                 webhook,
                 signal_kind,
+                conditions,
                 from,
                 login,
                 may_exist: existing,
