@@ -120,8 +120,7 @@ CREATE FUNCTION note_refusals(workspaces uuid[], webhooks uuid[], times timestam
     reasons text[], details text[], requests text[])
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
-    losses CONSTANT text[] := ARRAY['too_large', 'form_encoded', 'compressed', 'content_type',
-        'not_json'];
+    losses CONSTANT text[] := ARRAY['form_encoded', 'compressed', 'content_type', 'not_json'];
     today CONSTANT date := (now() AT TIME ZONE 'UTC')::date;
 BEGIN
     WITH noted AS (
@@ -136,24 +135,38 @@ BEGIN
         RETURNING workspace_id, webhook_id, reason
     ), fresh AS (
         SELECT n.workspace_id, n.webhook_id, count(*) AS refused,
-            count(*) FILTER (WHERE n.reason = ANY (losses)) AS lost
+            count(*) FILTER (WHERE n.reason = ANY (losses)) AS lost,
+            count(*) FILTER (WHERE n.reason = 'too_large') AS too_large
         FROM noted n GROUP BY n.workspace_id, n.webhook_id
     )
-    -- Told once a day: the first event that is lost for what it is, and the tenth refusal of a
-    -- webhook that has worked this week, and has taken nothing today.
+    , due AS (
+        -- An event that is lost for what it is; the tenth refusal of a webhook that has worked this
+        -- week and has taken nothing today. What nobody has signed counts only where others came.
+        SELECT f.workspace_id, f.webhook_id FROM fresh f
+        CROSS JOIN LATERAL (
+            SELECT max(s.day) AS day FROM stored_bytes s WHERE s.workspace_id = f.workspace_id
+                AND s.webhook_id = f.webhook_id AND s.day >= today - 7
+        ) AS last
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS refused FROM webhook_refusals r
+            WHERE r.workspace_id = f.workspace_id AND r.webhook_id = f.webhook_id
+                AND r.refused_at >= today AT TIME ZONE 'UTC'
+        ) AS former
+        WHERE f.lost > 0 OR f.too_large > 0 AND last.day IS NOT NULL
+            OR former.refused + f.refused >= 10 AND last.day < today
+    ), told AS (
+        -- Once a day.
+        INSERT INTO webhook_repeats AS r (workspace_id, webhook_id, times, told_on)
+        SELECT d.workspace_id, d.webhook_id, 0, today FROM due d
+        ORDER BY d.workspace_id, d.webhook_id
+        ON CONFLICT (workspace_id, webhook_id) DO UPDATE SET told_on = EXCLUDED.told_on
+        WHERE r.told_on IS DISTINCT FROM EXCLUDED.told_on
+        RETURNING r.workspace_id, r.webhook_id
+    )
     INSERT INTO news (workspace_id, kind, subject_id)
-    SELECT w.workspace_id, 'deaf_webhook', f.webhook_id
-    FROM fresh f JOIN workspaces w ON w.workspace_id = f.workspace_id
-        AND (w.notify_by_email OR w.notify_account IS NOT NULL)
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS refused, count(*) FILTER (WHERE r.reason = ANY (losses)) AS lost
-        FROM webhook_refusals r WHERE r.workspace_id = f.workspace_id
-            AND r.webhook_id = f.webhook_id AND r.refused_at >= today AT TIME ZONE 'UTC'
-    ) AS former
-    WHERE f.lost > 0 AND former.lost = 0
-        OR former.refused < 10 AND former.refused + f.refused >= 10
-        AND (SELECT max(s.day) FROM stored_bytes s WHERE s.workspace_id = f.workspace_id
-            AND s.webhook_id = f.webhook_id AND s.day >= today - 7) < today;
+    SELECT w.workspace_id, 'deaf_webhook', t.webhook_id
+    FROM told t JOIN workspaces w ON w.workspace_id = t.workspace_id
+        AND (w.notify_by_email OR w.notify_account IS NOT NULL);
     DELETE FROM webhook_refusals old
     USING (SELECT DISTINCT n.workspace_id, n.webhook_id FROM unnest(workspaces,
         webhooks) AS n (workspace_id, webhook_id)) AS n
@@ -173,9 +186,12 @@ CREATE TABLE webhook_repeats (
     webhook_id   uuid NOT NULL,
     times        bigint NOT NULL,
     last_at      timestamptz NOT NULL DEFAULT now(),
+    told_on      date,
     PRIMARY KEY (workspace_id, webhook_id)
 );
-COMMENT ON TABLE webhook_repeats IS 'How many deliveries of each webhook were taken before';
+COMMENT ON TABLE webhook_repeats IS
+    'How many deliveries of each webhook were taken before, and when it was told that others are lost';
+COMMENT ON COLUMN webhook_repeats.told_on IS 'The last day, in UTC; null for never';
 COMMENT ON COLUMN webhook_repeats.times IS 'How many changed nothing';
 COMMENT ON COLUMN webhook_repeats.last_at IS 'When the last of them came, a second more or less';
 

@@ -109,7 +109,9 @@ impl Keys {
     pub(super) fn of_public(algorithm: Algorithm, text: &str) -> Result<Self, InvalidKey> {
         let keys = written_keys(text).map(|key| PublicKey::new(algorithm, &key?).map(Key::Public));
         let keys: Option<Vec<Key>> = keys.collect();
-        let keys = keys.filter(|keys| (1..=MAX_KEYS).contains(&keys.len()));
+        // Two of one kind: another takes another time.
+        let is_alike = |keys: &[Key]| keys.windows(2).all(|two| two[0].kind() == two[1].kind());
+        let keys = keys.filter(|keys| (1..=MAX_KEYS).contains(&keys.len()) && is_alike(keys));
         keys.map(Self).ok_or(InvalidKey::Public)
     }
 
@@ -120,6 +122,12 @@ impl Keys {
             .extend(former.into_iter().flat_map(|former| former.0));
         self.0.truncate(MAX_KEYS);
         self
+    }
+
+    /// Each of them alone, as often as there may be keys, so that it takes as long.
+    pub(super) fn each(&self) -> impl Iterator<Item = Self> {
+        let keys = self.0.iter().cycle().take(MAX_KEYS);
+        keys.map(|key| Self(vec![key.clone()]))
     }
 
     /// Whether one of these signatures is of the concatenated parts. Unless the first key succeeds,
@@ -187,14 +195,30 @@ impl Key {
     }
 }
 
-/// Which kinds of keys were seen, a bit each: an algorithm, and of RSA a length.
-#[derive(Debug, Default)]
+/// Which kinds of keys webhooks have, a bit each: an algorithm, and of RSA a length.
+#[derive(Debug)]
 pub struct Kinds(AtomicU8);
 
+impl Default for Kinds {
+    /// That of the decoys.
+    fn default() -> Self {
+        Self(AtomicU8::new(1))
+    }
+}
+
 impl Kinds {
-    /// From now on, refusals take as long as if these keys had been used.
-    pub fn see(&self, keys: &Keys) {
-        self.0.fetch_or(keys.kind(), Ordering::Relaxed);
+    /// From now on, refusals take as long as if such keys had been used.
+    pub fn add(&self, algorithm: Algorithm) {
+        let bits = match algorithm {
+            Algorithm::HmacSha256 => 1,
+            Algorithm::HmacSha512 => 1 << 1,
+            Algorithm::HmacSha1 => 1 << 2,
+            Algorithm::Ed25519 => 1 << 3,
+            Algorithm::EcdsaP256 => 1 << 4,
+            // Of any length.
+            Algorithm::RsaSha256 => 0b111 << 5,
+        };
+        self.0.fetch_or(bits, Ordering::Relaxed);
     }
 
     /// Makes the verifications that a check by `keys` has not made, of all kinds that were seen.

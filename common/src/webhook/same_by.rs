@@ -9,6 +9,8 @@ use crate::json_object;
 
 /// Maximum length of a pointer, in bytes.
 const MAX_POINTER: usize = 200;
+/// Maximum names in a pointer: for each, a part of the body is read once more.
+const MAX_NAMES: usize = 8;
 /// Maximum characters of a member that is an id.
 const MAX_ID: usize = 200;
 
@@ -26,7 +28,7 @@ pub enum SameBy {
 
 /// The text is none of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be body, id or a JSON pointer such as /data/id, of at most 200 bytes")]
+#[error("must be body, id or a JSON pointer such as /data/id, of at most 8 names and 200 bytes")]
 pub struct InvalidSameBy;
 
 impl SameBy {
@@ -53,7 +55,11 @@ impl FromStr for SameBy {
         match text {
             "body" => Ok(Self::Body),
             "id" => Ok(Self::Id),
-            pointer if pointer.starts_with('/') && pointer.len() <= MAX_POINTER => {
+            pointer
+                if pointer.starts_with('/')
+                    && pointer.len() <= MAX_POINTER
+                    && pointer.matches('/').count() <= MAX_NAMES =>
+            {
                 Ok(Self::Member(pointer.to_owned()))
             }
             _ => Err(InvalidSameBy),

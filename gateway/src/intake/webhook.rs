@@ -106,7 +106,11 @@ pub(crate) async fn asked(
     head: &request::Parts,
 ) -> Option<Result<Reply, Refusal>> {
     let address = token.parse::<WebhookAddress>().ok()?;
-    let request = webhook_request(gateway, head, &[]);
+    let request = webhook_request(
+        gateway,
+        head,
+        head.uri.query().unwrap_or_default().as_bytes(),
+    );
     if head.method == Method::HEAD {
         return Some(Ok(Reply::Text(String::new())));
     }
@@ -158,10 +162,11 @@ async fn accept(
 
     // Content type, UTF-8, JSON. Only a webhook that still exists may say what is wrong; the cached
     // one may have been deleted a moment ago.
+    let version = proven.version;
     let find = async || {
         gateway
             .secrets
-            .find(address, presented.from)
+            .find(address, presented.from, version)
             .await
             .map_err(|error| refuse(&error))
     };

@@ -12,7 +12,7 @@ use std::{
 use letterbox_common::{
     RandomError,
     sealing::{KeyRing, OpenError, Place, Seal, SealError},
-    webhook::{Kinds, WebhookAddress, generate_secret},
+    webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
 use moka::sync::Cache;
@@ -70,7 +70,7 @@ impl LookUpTrouble {
 /// Looks up webhooks by their addresses. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct KeysByAddress {
-    database: Database,
+    pub(super) database: Database,
     keys: KeyRing,
     pub(super) trouble: LookUpTrouble,
     /// The webhooks that the log has named recently.
@@ -78,8 +78,6 @@ pub(super) struct KeysByAddress {
     /// The verifiers of webhooks, by the version of their rows.
     verifiers: Cache<(WebhookAddress, i64), MadeVerifier>,
     decoy: Arc<Decoy>,
-    /// The kinds of keys that were found so far.
-    pub(super) kinds: Arc<Kinds>,
 }
 
 /// The verifier of a webhook, or why what is stored makes none.
@@ -118,7 +116,6 @@ impl KeysByAddress {
                 sealed,
                 verifier: verifier.clone(),
             }),
-            kinds: Arc::default(),
         };
         Ok((looking_up, verifier))
     }
@@ -127,14 +124,14 @@ impl KeysByAddress {
     fn verifier_of(&self, found: &StoredSecret) -> MadeVerifier {
         // For what is not live, too, so that it takes as long.
         let key = (found.address, found.version);
-        let known = self.verifiers.get(&key);
+        let known = self.verifiers.get(&key).filter(|made| match made {
+            Ok(made) => !made.is_over(),
+            Err(_) => true,
+        });
         match known {
             Some(made) => made,
             None if found.is_live => {
                 let made = self.make_verifier(found).map(Arc::new);
-                if let Ok(made) = &made {
-                    self.kinds.see(made.keys());
-                }
                 self.verifiers.insert(key, made.clone());
                 made
             }
@@ -154,7 +151,8 @@ impl KeysByAddress {
         let of = (found.memory, found.version);
         let former = found.former_sealed.as_ref();
         let former = former.and_then(|sealed| self.keys.open(place(found.address), sealed).ok());
-        Verifier::new(Checks::parse(&found.checks)?, of, &secret, former.as_ref())
+        let former = former.as_ref().zip(found.former_until);
+        Verifier::new(Checks::parse(&found.checks)?, of, &secret, former)
     }
 
     /// The key of a webhook, or the decoy's.

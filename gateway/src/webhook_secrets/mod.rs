@@ -13,12 +13,16 @@ mod store;
 mod suspects;
 mod verifier;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use letterbox_common::{
-    process::client_address::ClientAddress,
+    process::{client_address::ClientAddress, vital::vital},
     sealing::KeyRing,
-    webhook::{DeliveryFault, Kinds, Reply, WebhookAddress, tools_of},
+    webhook::{DeliveryFault, Kinds, Reply, Rules, Tool, WebhookAddress, tools_of},
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
@@ -38,6 +42,8 @@ const MAX_CACHED: u64 = 10_000;
 /// Long, so that a webhook in use is never looked up: what its key opens is claimed only while the
 /// webhook is live.
 const CACHE_TTL: Duration = Duration::from_secs(3600);
+/// How often the gateway looks which algorithms there are. No request makes it look.
+const KINDS_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a signature could not be confirmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +77,9 @@ impl WebhookSecrets {
     ) -> Result<Self, DecoyError> {
         let (lookup, decoy) = KeysByAddress::new(database, keys)?;
         let trouble = lookup.trouble.clone();
-        let kinds = lookup.kinds.clone();
+        let kinds = Arc::<Kinds>::default();
+        let noticing = notice_kinds(lookup.database.clone(), Arc::downgrade(&kinds));
+        tasks.spawn(vital("webhook_kinds", noticing));
         let start = |name| {
             Batcher::start(
                 name,
@@ -109,8 +117,11 @@ impl WebhookSecrets {
         address: WebhookAddress,
         presented: Presented<'_>,
     ) -> Result<Reply, VerifyError> {
-        let reply = self.prove(address, presented, Verifier::answers).await?;
-        self.find(address, presented.from).await?;
+        let answers = |verifier: &Verifier, presented| {
+            Some((verifier.answers(presented)?, verifier.version()))
+        };
+        let (reply, version) = self.prove(address, presented, answers).await?;
+        self.find(address, presented.from, version).await?;
         Ok(reply)
     }
 
@@ -130,7 +141,7 @@ impl WebhookSecrets {
             }
             proven
         };
-        let cached = self.cache.get(&address);
+        let cached = self.cache.get(&address).filter(|cached| !cached.is_over());
         if let Some(proven) = check(cached.as_deref(), &self.decoy) {
             return Ok(proven);
         }
@@ -161,16 +172,23 @@ impl WebhookSecrets {
         }
     }
 
-    /// Checks that the webhook still exists, regardless of the cache.
+    /// Checks that the webhook still exists in this version, regardless of the cache.
     pub(crate) async fn find(
         &self,
         address: WebhookAddress,
         from: IpAddr,
+        version: i64,
     ) -> Result<(), VerifyError> {
-        if self.look_up(address, from.into()).await?.is_live {
+        let found = self.look_up(address, from.into()).await?;
+        let is_same = |verifier: Arc<Verifier>| verifier.version() == version;
+        if found.is_live && found.verifier.is_some_and(is_same) {
             return Ok(());
         }
         self.forget(address);
+        if found.is_live {
+            // Another version may say otherwise: it is asked when the sender tries again.
+            return Err(VerifyError::Unavailable);
+        }
         Err(VerifyError::Refused(WebhookFault {
             reason: DeliveryFault::Digest,
             is_found: false,
@@ -199,5 +217,22 @@ impl WebhookSecrets {
     /// Forgets a webhook that turned out to be gone.
     pub(crate) fn forget(&self, address: WebhookAddress) {
         self.cache.invalidate(&address);
+    }
+}
+
+/// Sees to it that refusals take as long as the slowest algorithms that webhooks have.
+async fn notice_kinds(database: Database, kinds: Weak<Kinds>) {
+    loop {
+        let ways = store::find_ways(&database).await.unwrap_or_default();
+        let Some(kinds) = kinds.upgrade() else { return };
+        for way in ways {
+            let known = way.tool.parse::<Tool>().ok().and_then(Tool::rules);
+            let custom = || Rules::parse(way.rules.as_deref()?).ok();
+            if let Some(rules) = known.or_else(custom) {
+                kinds.add(rules.algorithm);
+            }
+        }
+        drop(kinds);
+        tokio::time::sleep(KINDS_EVERY).await;
     }
 }

@@ -1,5 +1,6 @@
 //! The look-up of sealed secrets: one statement for all webhooks asked for at one moment.
 
+use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     webhook::WebhookAddress,
@@ -15,7 +16,7 @@ statements! {
 SELECT wanted.workspace_id, wanted.webhook_id, w.webhook_id IS NOT NULL AS is_live,
        coalesce(w.secret_sealed, $3::bytea) AS sealed,
        CASE WHEN w.former_until > statement_timestamp() THEN w.former_secret_sealed END
-           AS former_sealed, coalesce(w.version, 0) AS version,
+           AS former_sealed, w.former_until, coalesce(w.version, 0) AS version,
        coalesce(w.tool, 'letterbox') AS tool, w.rules, w.allow_from,
        coalesce(w.kept_headers, '{}') AS kept_headers, coalesce(w.same_by, 'body') AS same_by,
        coalesce(w.settable_until = 'infinity', false) AS awaits_secret,
@@ -26,6 +27,19 @@ LEFT JOIN webhooks w
     ON w.workspace_id = wanted.workspace_id AND w.webhook_id = wanted.webhook_id
     AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
+
+    /// How the tools sign for which there are webhooks.
+    pub(super) fn find_ways() -> Vec<StoredWay> = "
+SELECT DISTINCT tool, rules FROM webhooks WHERE deleted_at IS NULL AND tool <> 'letterbox'";
+}
+
+/// How a tool signs.
+#[derive(FromRow)]
+pub(super) struct StoredWay {
+    /// Its name.
+    pub(super) tool: String,
+    /// The rules as JSON text, if it is custom.
+    pub(super) rules: Option<String>,
 }
 
 /// The secret behind an address.
@@ -38,6 +52,7 @@ pub(super) struct StoredSecret {
     pub(super) sealed: Vec<u8>,
     /// The secret before, while it is valid, too.
     pub(super) former_sealed: Option<Vec<u8>>,
+    pub(super) former_until: Option<Timestamp>,
     /// Changes whenever the row does; `0` for the decoy.
     pub(super) version: i64,
     #[row(flatten)]

@@ -101,6 +101,8 @@ pub(super) struct Verifier {
     memory: WebhookId,
     version: i64,
     keys: Keys,
+    /// Until when it may be used, because its former secret ends.
+    until: Option<Timestamp>,
 }
 
 impl Verifier {
@@ -110,21 +112,33 @@ impl Verifier {
         checks: Checks,
         (memory, version): (WebhookId, i64),
         secret: &Secret,
-        former: Option<&Secret>,
+        former: Option<(&Secret, Timestamp)>,
     ) -> Result<Self, String> {
         // One whose secret is to be set has one that nobody knows, in any form.
         let keys = match checks.awaits_secret {
             true => Checks::decoy().rules.keys(secret),
             false => checks.rules.keys(secret),
         };
-        let former = former.and_then(|former| checks.rules.keys(former).ok());
+        let until = former.map(|(_, until)| until);
+        let former = former.and_then(|(former, _)| checks.rules.keys(former).ok());
         let keys = keys.map_err(|error| error.to_string())?.beside(former);
         Ok(Self {
+            until,
             checks,
             memory,
             version,
             keys,
         })
+    }
+
+    /// Whether its former secret counts no more.
+    pub(super) fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Timestamp::now())
+    }
+
+    /// The version of the webhook that it is of.
+    pub(super) fn version(&self) -> i64 {
+        self.version
     }
 
     /// The keys by which it verifies.
@@ -138,7 +152,8 @@ impl Verifier {
         let now = Timestamp::now().as_second().unsigned_abs();
         let rules = &self.checks.rules;
         let is_signed = rules.verifies(&self.keys, &presented.request, now);
-        (is_signed & self.may_send(presented.from)).then(|| self.proven(&presented.request))
+        let is_proven = is_signed & self.may_send(presented.from);
+        is_proven.then(|| self.proven(&presented.request, now))
     }
 
     /// The answer to a question, to who has proven to be the tool.
@@ -148,7 +163,7 @@ impl Verifier {
         reply.filter(|_| self.may_send(presented.from))
     }
 
-    fn proven(&self, request: &WebhookRequest<'_>) -> Proven {
+    fn proven(&self, request: &WebhookRequest<'_>, now: u64) -> Proven {
         let checks = &self.checks;
         let headers = checks.kept.keep(request.headers);
         // An empty id would make all of them the same.
@@ -164,9 +179,7 @@ impl Verifier {
             SameBy::Body | SameBy::Id => None,
         };
         Proven {
-            reply: checks
-                .rules
-                .answer(&self.keys, request.headers, request.body),
+            reply: checks.rules.answer(&self.keys, request, now),
             memory: self.memory,
             version: self.version,
             headers,

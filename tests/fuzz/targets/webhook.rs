@@ -105,7 +105,7 @@ pub(super) fn signature(input: &[u8]) {
     let verifies = |request: WebhookRequest<'_>, now| rules.verifies(&keys, &request, now);
     assert!(!verifies(posted(&headers, body), NOW));
     let _ = rules.complaint(&headers, NOW);
-    let _ = rules.answer(&keys, &headers, body);
+    let _ = rules.answer(&keys, &posted(&headers, body), NOW);
     if !can_be_met(&rules) {
         return;
     }

@@ -50,6 +50,6 @@ pub enum RulesError {
     #[error("tolerance_seconds must be from 1 to 86400")]
     Tolerance,
     /// A handshake is answered with an HMAC-SHA256, or compared with one.
-    #[error("the handshake {0} does not go with this algorithm")]
+    #[error("the handshake {0} does not go with these rules")]
     Handshake(Handshake),
 }

@@ -11,11 +11,7 @@ use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use url::form_urlencoded;
 
-use super::{
-    parts::{Headers, WebhookRequest},
-    rules::Rules,
-    words::Handshake,
-};
+use super::{parts::WebhookRequest, rules::Rules, words::Handshake};
 use crate::webhook::keys::Keys;
 
 /// Maximum length of a token that is given back, in bytes.
@@ -50,7 +46,8 @@ impl Rules {
 
     /// The answer to a signed body, if it is no event but a question.
     #[must_use]
-    pub fn answer(&self, keys: &Keys, headers: &Headers, body: &[u8]) -> Option<Reply> {
+    pub fn answer(&self, keys: &Keys, request: &WebhookRequest<'_>, now: u64) -> Option<Reply> {
+        let (headers, body) = (request.headers, request.body);
         let handshake = self.handshake.filter(|_| body.len() <= MAX_QUESTION)?;
         // Bodies of any depth are JSON; questions are shallow, and serde_json refuses the others.
         let body: Value = serde_json::from_str(std::str::from_utf8(body).ok()?).ok()?;
@@ -62,7 +59,8 @@ impl Rules {
             }
             Handshake::Zoom if body["event"] == "endpoint.url_validation" => {
                 let plain = token("/payload/plainToken")?;
-                let mac = keys.mac([plain.as_bytes()].into_iter())?;
+                let by = keys.each().find(|key| self.verifies(key, request, now))?;
+                let mac = by.mac([plain.as_bytes()].into_iter())?;
                 let answer = json!({"plainToken": plain, "encryptedToken": hex::encode(mac)});
                 Some(Reply::Json(answer.to_string()))
             }
@@ -90,19 +88,28 @@ impl Rules {
             .split_once('?')
             .map_or("", |(_, query)| query);
         let asked = Asked::parse(query)?;
-        let expected = keys.mac([VERIFY_TOKEN].into_iter()).unwrap_or_default();
-        let given = asked.verify_token.as_deref().unwrap_or_default();
-        let knows_token = bool::from(given.as_bytes().ct_eq(hex::encode(expected).as_bytes()));
         let signed = WebhookRequest {
             body: query.as_bytes(),
             ..*request
         };
+        // While a secret is changed, the answer is made with the one with which was asked.
+        let replies = keys.each().map(|key| self.reply_by(&key, &asked, &signed));
+        replies.fold(None, Option::or)
+    }
+
+    fn reply_by(&self, key: &Keys, asked: &Asked, signed: &WebhookRequest<'_>) -> Option<Reply> {
+        let expected = key.mac([VERIFY_TOKEN].into_iter()).unwrap_or_default();
+        let given = asked.verify_token.as_deref().unwrap_or_default();
+        let knows_token = bool::from(given.as_bytes().ct_eq(hex::encode(expected).as_bytes()));
         let crc_token = asked.crc_token.as_deref().unwrap_or_default();
-        let mac = keys.mac([crc_token.as_bytes()].into_iter());
-        let is_signed = self.verifies(keys, &signed, 0);
+        let mac = key.mac([crc_token.as_bytes()].into_iter());
+        let is_signed = self.verifies(key, signed, 0);
         match self.handshake? {
             Handshake::Meta if knows_token && asked.mode.as_deref() == Some("subscribe") => {
-                let challenge = asked.challenge.filter(|challenge| fits(challenge))?;
+                let challenge = asked
+                    .challenge
+                    .clone()
+                    .filter(|challenge| fits(challenge))?;
                 Some(Reply::Text(challenge))
             }
             Handshake::X if is_signed && fits(crc_token) => {

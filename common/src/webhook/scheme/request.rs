@@ -21,6 +21,7 @@ const MAX_SIGNATURES: usize = 8;
 /// Maximum length of the header, time and id, in bytes: longer ones would cost time by which a
 /// sender could tell whether the webhook exists.
 const MAX_HEADER: usize = 1_024;
+const MAX_PARTS: usize = 128;
 const MAX_TIME: usize = 40;
 const MAX_ID: usize = 256;
 
@@ -199,6 +200,7 @@ impl Rules {
     fn separated<'h>(&self, value: &'h str) -> impl Iterator<Item = &'h str> {
         let separator = self.separator.as_deref();
         let parts = value.split(move |one| separator.is_some_and(|all| all.contains(one)));
+        let parts = parts.take(MAX_PARTS);
         parts.map(move |part| match separator {
             Some(_) => part.trim(),
             None => part,

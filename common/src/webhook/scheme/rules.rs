@@ -170,9 +170,11 @@ impl Rules {
         if !(1..=MAX_TOLERANCE).contains(&self.tolerance_seconds) {
             return Err(RulesError::Tolerance);
         }
+        // X asks in a query, which is no object and has no time.
+        let is_plain = times == 0 && !self.signed.has_close_parts();
         match self.handshake {
-            Some(handshake) if !handshake.goes_with(self.algorithm) => {
-                Err(RulesError::Handshake(handshake))
+            Some(asks) if !asks.goes_with(self.algorithm) || asks == Handshake::X && !is_plain => {
+                Err(RulesError::Handshake(asks))
             }
             _ => Ok(()),
         }

@@ -204,7 +204,9 @@ impl Template {
         format: TimeFormat,
     ) -> bool {
         let body = request.body.trim_ascii();
-        let others = [parts.timestamp, parts.id, request.target];
+        let is_target = |place| matches!(place, Place::Url | Place::Path | Place::Query);
+        let target = self.places().any(is_target).then_some(request.target);
+        let others = [parts.timestamp, parts.id, target.unwrap_or_default()];
         let is_body_apart = || {
             let is_enclosed = matches!(
                 (body.first(), body.last()),

@@ -286,7 +286,11 @@ fn addresses_are_signed() {
 fn handshakes_are_answered_to_who_can_sign() {
     let zoom = rules("zoom");
     let keys = zoom.keys(&Secret::new("a secret of zoom".into())).unwrap();
-    let ask = |body: Value| zoom.answer(&keys, &Headers::new(), body.to_string().as_bytes());
+    let ask = |body: Value| {
+        let body = body.to_string();
+        let sent = signed(&zoom, "a secret of zoom", &body, 1_790_000_000, "");
+        zoom.answer(&keys, &request(&sent, body.as_bytes()), 1_790_000_000)
+    };
     let asked = |token: &str| {
         ask(json!({"event": "endpoint.url_validation", "payload": {"plainToken": token}}))
     };
