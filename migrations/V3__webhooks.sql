@@ -190,7 +190,8 @@ CREATE TABLE webhook_repeats (
     PRIMARY KEY (workspace_id, webhook_id)
 );
 COMMENT ON TABLE webhook_repeats IS
-    'How many deliveries of each webhook were taken before, and when it was told that others are lost';
+    'How many deliveries of each webhook were taken before, and when it was told that others are '
+    'lost';
 COMMENT ON COLUMN webhook_repeats.told_on IS 'The last day, in UTC; null for never';
 COMMENT ON COLUMN webhook_repeats.times IS 'How many changed nothing';
 COMMENT ON COLUMN webhook_repeats.last_at IS 'When the last of them came, a second more or less';

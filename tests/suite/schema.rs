@@ -70,7 +70,8 @@ async fn the_gateway_finds_rows_by_their_keys_only() {
     let (in_functions, own): (Vec<_>, Vec<_>) = letterbox_gateway::keyed_statements()
         .map(|one| one.sql.trim_start())
         .partition(|sql| called_function(sql).is_some());
-    for statement in own {
+    // What is looked at on a timer, for no request, asks for no keys.
+    for statement in own.into_iter().filter(|sql| sql.contains("$1")) {
         let parameters = (1..=9).filter(|n| statement.contains(&format!("${n}")));
         let prepared = format!("PREPARE it AS {statement}");
         assert_uses_indexes(&client, &prepared, parameters.count()).await;

@@ -306,7 +306,8 @@ async fn only_signals_whose_bodies_say_so_are_handed_over() {
     let other = it.refusal("subscribe", &format!("--url {}/", peer.url));
     assert_tells(&other, &["to other signals"]);
     let many = "--where /a=1 ".repeat(9);
-    let many = it.refusal("subscribe", &format!("--url {}/other {many}", peer.url));
+    let many = format!("--url {}/other {}", peer.url, many.trim_end());
+    let many = it.refusal("subscribe", &many);
     assert_tells(&many, &["at most 8 conditions"]);
     let depth = 32_000;
     let deep = format!("{}{}", "[".repeat(depth), "]".repeat(depth));

@@ -25,7 +25,8 @@ statements! {
     fn subscriptions(workspace: WorkspaceId, target: Option<&str>) -> Vec<SubscriptionRow> = "
 SELECT s.subscription_id, s.workspace_id, s.target, s.queue, s.url, s.webhook_id,
     h.name AS webhook_name, s.signal_kind, s.conditions, s.login, s.in_flight,
-    l.signals AS lag_signals, l.seconds AS lag_seconds, s.published, s.created_at, s.paused_at, s.failing_since, s.failure,
+    l.signals AS lag_signals, l.seconds AS lag_seconds, s.published, s.created_at, s.paused_at,
+    s.failing_since, s.failure,
     s.received
 FROM subscriptions s JOIN subscription_lags l USING (workspace_id, subscription_id)
 LEFT JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id
