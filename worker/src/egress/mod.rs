@@ -23,6 +23,7 @@ use reqwest::{
     Identity, Method,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
+use sha2::{Digest, Sha256};
 use url::{Host, Url};
 use uuid::Uuid;
 
@@ -59,8 +60,9 @@ pub(crate) struct Egress {
 struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
-    /// Clients that show certificates, by what they show.
-    certified: Cache<Vec<u8>, reqwest::Client>,
+    /// Clients that show certificates, by the SHA-256 of what they show: no copy of a private key is
+    /// kept for the look-up.
+    certified: Cache<[u8; 32], reqwest::Client>,
     out: WayOut,
 }
 
@@ -226,13 +228,14 @@ impl Way {
         let Some(pem) = certificate.map(Secret::expose) else {
             return Ok(self.client.clone());
         };
-        if let Some(known) = self.certified.get(pem) {
+        let sha256 = Sha256::digest(pem).into();
+        if let Some(known) = self.certified.get(&sha256) {
             return Ok(known);
         }
         let made = Identity::from_pem(pem)
             .and_then(|identity| self.out.client(&self.allowed).identity(identity).build())
             .map_err(|_| EgressError::Refused("its client certificate can't be used".to_owned()))?;
-        self.certified.insert(pem.to_vec(), made.clone());
+        self.certified.insert(sha256, made.clone());
         Ok(made)
     }
 
