@@ -26,7 +26,10 @@ use letterbox_common::{
 };
 use letterbox_database::Database;
 use moka::sync::Cache;
-use tokio_util::task::TaskTracker;
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 use self::look_up::{FoundSecret, KeysByAddress, LookUpTrouble};
 pub(crate) use self::{
@@ -66,6 +69,7 @@ pub(crate) struct WebhookSecrets {
     decoy: Arc<Verifier>,
     trouble: LookUpTrouble,
     kinds: Arc<Kinds>,
+    _ends: DropGuard,
 }
 
 impl WebhookSecrets {
@@ -79,7 +83,11 @@ impl WebhookSecrets {
         let trouble = lookup.trouble.clone();
         let kinds = Arc::<Kinds>::default();
         let noticing = notice_kinds(lookup.database.clone(), Arc::downgrade(&kinds));
-        tasks.spawn(vital("webhook_kinds", noticing));
+        let ended = CancellationToken::new();
+        let until = ended.clone();
+        tasks.spawn(vital("webhook_kinds", async move {
+            let _ = until.run_until_cancelled(noticing).await;
+        }));
         let start = |name| {
             Batcher::start(
                 name,
@@ -91,6 +99,7 @@ impl WebhookSecrets {
         Ok(Self {
             trouble,
             kinds,
+            _ends: ended.drop_guard(),
             lookup: start("webhook_secrets"),
             suspect_lookup: start("suspect_webhook_secrets"),
             suspects: Suspects::default(),

@@ -60,8 +60,8 @@ pub(crate) struct Egress {
 struct Way {
     client: reqwest::Client,
     allowed: Arc<AllowedAddresses>,
-    /// Clients that show certificates, by the SHA-256 of what they show: no copy of a private key is
-    /// kept for the look-up.
+    /// Clients that show certificates, by the SHA-256 of what they show: no copy of a private key
+    /// is kept for the look-up.
     certified: Cache<[u8; 32], reqwest::Client>,
     out: WayOut,
 }
