@@ -138,8 +138,7 @@ BEGIN
             count(*) FILTER (WHERE n.reason = ANY (losses)) AS lost,
             count(*) FILTER (WHERE n.reason = 'too_large') AS too_large
         FROM noted n GROUP BY n.workspace_id, n.webhook_id
-    )
-    , due AS (
+    ), due AS (
         -- An event that is lost for what it is; the tenth refusal of a webhook that has worked this
         -- week and has taken nothing today. What nobody has signed counts only where others came.
         SELECT f.workspace_id, f.webhook_id FROM fresh f
@@ -225,8 +224,7 @@ CREATE FUNCTION end_replaced_webhooks()
         UPDATE webhooks w SET deleted_at = clock_timestamp(), secret_sealed = NULL
         FROM due WHERE w.workspace_id = due.workspace_id AND w.webhook_id = due.webhook_id
         RETURNING 1
-    )
-    , changed AS (
+    ), changed AS (
         UPDATE webhooks w SET former_until = NULL
         FROM (SELECT workspace_id, webhook_id FROM webhooks WHERE former_until <= clock_timestamp()
             FOR NO KEY UPDATE SKIP LOCKED) AS past

@@ -2,14 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
-use crate::json_object;
+use crate::{as_text::serde_as_text, json_object};
 
 /// Maximum bytes of a condition.
 const MAX_BYTES: usize = 500;
-/// Maximum names in a pointer: for each, a part of the body is read once more.
-const MAX_NAMES: usize = 8;
 
 /// A member equals a text: `/data/status=paid`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,8 +45,7 @@ impl FromStr for Condition {
 
     fn from_str(text: &str) -> Result<Self, InvalidCondition> {
         let (pointer, wanted) = text.split_once('=').ok_or(InvalidCondition)?;
-        let names = pointer.matches('/').count();
-        let is_good = pointer.starts_with('/') && names <= MAX_NAMES && text.len() <= MAX_BYTES;
+        let is_good = json_object::is_pointer(pointer) && text.len() <= MAX_BYTES;
         // PostgreSQL's text can't hold U+0000.
         match is_good && !text.contains('\0') {
             true => Ok(Self {
@@ -68,18 +63,7 @@ impl fmt::Display for Condition {
     }
 }
 
-impl Serialize for Condition {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Condition {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
+serde_as_text!(Condition);
 
 #[cfg(test)]
 mod tests {

@@ -24,6 +24,15 @@ pub fn find<'a, const N: usize>(
     json.end().is_ok().then_some(found)
 }
 
+/// Maximum names in a pointer that somebody writes: for each, a part of the text is read once more.
+const MAX_NAMES: usize = 8;
+
+/// Whether a text is a JSON pointer (RFC 6901) of at most eight names, and not to the whole.
+#[must_use]
+pub fn is_pointer(text: &str) -> bool {
+    text.starts_with('/') && text.matches('/').count() <= MAX_NAMES
+}
+
 /// The text at a JSON pointer (RFC 6901) of JSON text; `None` if nothing is there. The rest is
 /// looked at and not stored, so it may have any number of values.
 #[must_use]

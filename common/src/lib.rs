@@ -1,6 +1,7 @@
 //! Names, states, forms and signatures that Letterbox's processes share, and the frame that each of
 //! them runs in. `common/README.md` is the map of the project.
 
+mod as_text;
 pub mod batcher;
 pub mod condition;
 pub mod credential;

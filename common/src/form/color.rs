@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use crate::as_text::serde_as_text;
 
 /// An opaque color in sRGB, written `#rrggbb`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,18 +96,7 @@ impl fmt::Display for Color {
     }
 }
 
-impl Serialize for Color {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Color {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
+serde_as_text!(Color);
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,13 @@ use std::sync::{
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use ring::{hmac, signature};
+use ring::{
+    hmac,
+    signature::{
+        ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
+        UnparsedPublicKey, VerificationAlgorithm,
+    },
+};
 use subtle::ConstantTimeEq;
 
 use super::signature::SigningKey;
@@ -38,8 +44,6 @@ text_enum! {
 
 /// Maximum keys of one webhook: two while one takes the place of another.
 const MAX_KEYS: usize = 2;
-/// Maximum signatures compared in one request: a tool sends several while it changes its secret.
-const MAX_SIGNATURES: usize = 8;
 
 impl Algorithm {
     /// Whether the key is a public one that the owner has of the tool, and no secret.
@@ -71,9 +75,10 @@ enum Key {
 #[derive(Clone)]
 struct PublicKey {
     algorithm: Algorithm,
+    /// A point, or the modulus of RSA.
     bytes: Vec<u8>,
-    /// What a signature of RSA is smaller than.
-    modulus: Vec<u8>,
+    /// Of RSA.
+    exponent: Vec<u8>,
 }
 
 /// The keys of one webhook: one, or two while the first takes the place of the second.
@@ -165,37 +170,47 @@ impl Key {
     }
 
     fn verifies<'p>(&self, parts: impl Iterator<Item = &'p [u8]>, signatures: &[Vec<u8>]) -> bool {
-        let signatures = signatures.iter().take(MAX_SIGNATURES);
         match self {
             Self::Public(key) => {
                 let content = parts.collect::<Vec<_>>().concat();
-                key.verifies(&content, signatures.into_iter().next().map(Vec::as_slice))
+                key.verifies(&content, signatures.first().map(Vec::as_slice))
             }
             Self::Sha256(_) | Self::Ring(_) => {
                 let mac = self.mac(parts).unwrap_or_default();
                 let is = |one: &Vec<u8>| bool::from(one.ct_eq(&mac));
-                signatures.fold(false, |found, one| found | is(one))
+                signatures.iter().fold(false, |found, one| found | is(one))
             }
         }
     }
 
     fn kind(&self) -> u8 {
         match self {
-            Self::Sha256(_) => 1,
-            Self::Ring(key) if key.algorithm() == hmac::HMAC_SHA512 => 1 << 1,
-            Self::Ring(_) => 1 << 2,
-            Self::Public(key) => match (key.algorithm, key.modulus.len()) {
-                (Algorithm::Ed25519, _) => 1 << 3,
-                (Algorithm::EcdsaP256, _) => 1 << 4,
-                (_, 256) => 1 << 5,
-                (_, 384) => 1 << 6,
-                _ => 1 << 7,
+            Self::Sha256(_) => bits(Algorithm::HmacSha256),
+            Self::Ring(key) if key.algorithm() == hmac::HMAC_SHA512 => bits(Algorithm::HmacSha512),
+            Self::Ring(_) => bits(Algorithm::HmacSha1),
+            Self::Public(key) => match key.bytes.len() {
+                256 => 1 << 5,
+                384 => 1 << 6,
+                512 => 1 << 7,
+                _ => bits(key.algorithm),
             },
         }
     }
 }
 
-/// Which kinds of keys webhooks have, a bit each: an algorithm, and of RSA a length.
+/// The bit of an algorithm; of RSA, one for each length.
+fn bits(algorithm: Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::HmacSha256 => 1,
+        Algorithm::HmacSha512 => 1 << 1,
+        Algorithm::HmacSha1 => 1 << 2,
+        Algorithm::Ed25519 => 1 << 3,
+        Algorithm::EcdsaP256 => 1 << 4,
+        Algorithm::RsaSha256 => 0b111 << 5,
+    }
+}
+
+/// Which kinds of keys webhooks have, a bit each.
 #[derive(Debug)]
 pub struct Kinds(AtomicU8);
 
@@ -209,19 +224,10 @@ impl Default for Kinds {
 impl Kinds {
     /// From now on, refusals take as long as if such keys had been used.
     pub fn add(&self, algorithm: Algorithm) {
-        let bits = match algorithm {
-            Algorithm::HmacSha256 => 1,
-            Algorithm::HmacSha512 => 1 << 1,
-            Algorithm::HmacSha1 => 1 << 2,
-            Algorithm::Ed25519 => 1 << 3,
-            Algorithm::EcdsaP256 => 1 << 4,
-            // Of any length.
-            Algorithm::RsaSha256 => 0b111 << 5,
-        };
-        self.0.fetch_or(bits, Ordering::Relaxed);
+        self.0.fetch_or(bits(algorithm), Ordering::Relaxed);
     }
 
-    /// Makes the verifications that a check by `keys` has not made, of all kinds that were seen.
+    /// Makes the verifications that a check by `keys` has not made, of all kinds that there are.
     pub fn even_out(&self, keys: &Keys, body: &[u8]) {
         static OTHERS: LazyLock<Vec<Key>> = LazyLock::new(decoys);
         let missing = self.0.load(Ordering::Relaxed) & !keys.kind();
@@ -244,20 +250,16 @@ fn decoys() -> Vec<Key> {
     // The generators of both curves, and moduli of which nobody needs the factors.
     let mut point = [0x66; 32];
     point[0] = 0x58;
-    let publics = [
-        (Algorithm::Ed25519, point.to_vec(), Vec::new()),
-        (Algorithm::EcdsaP256, P256_GENERATOR.to_vec(), Vec::new()),
+    let points = [
+        (Algorithm::Ed25519, point.to_vec()),
+        (Algorithm::EcdsaP256, P256_GENERATOR.to_vec()),
     ];
-    let moduli = [256, 384, 512].map(|length| {
-        let modulus = vec![0xff; length];
-        (Algorithm::RsaSha256, rsa_public_key(&modulus), modulus)
-    });
-    let publics = publics.into_iter().chain(moduli);
-    let publics = publics.map(|(algorithm, bytes, modulus)| {
+    let moduli = [256, 384, 512].map(|length| (Algorithm::RsaSha256, vec![0xff; length]));
+    let publics = points.into_iter().chain(moduli).map(|(algorithm, bytes)| {
         Key::Public(PublicKey {
             algorithm,
             bytes,
-            modulus,
+            exponent: vec![1, 0, 1],
         })
     });
     secrets.into_iter().flatten().chain(publics).collect()
@@ -278,35 +280,21 @@ const ED25519_ORDER: [u8; 32] = *b"\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
 
 impl PublicKey {
     fn new(algorithm: Algorithm, der: &[u8]) -> Option<Self> {
-        let mut modulus = Vec::new();
-        let bytes = match algorithm {
-            Algorithm::Ed25519 => behind(der, b"\x06\x03\x2b\x65\x70\x03\x21\x00", 32)?,
+        let (bytes, exponent) = match algorithm {
+            Algorithm::Ed25519 => (
+                behind(der, b"\x06\x03\x2b\x65\x70\x03\x21\x00", 32)?,
+                &[][..],
+            ),
             Algorithm::EcdsaP256 => {
                 let point = behind(der, b"\x3d\x03\x01\x07\x03\x42\x00", 65)?;
-                point.first().filter(|form| **form == 4)?;
-                point
+                (point, &[][..])
             }
-            _ => {
-                const RSA: &[u8] =
-                    b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03\x82";
-                let at = der.windows(RSA.len()).position(|part| part == RSA);
-                // Behind it are two bytes of a length, and one that says that no bits are unused.
-                let key = at.map_or(der, |at| der.get(at + RSA.len() + 3..).unwrap_or(&[]));
-                let (length, rest) = key.strip_prefix(b"\x30\x82")?.split_first_chunk()?;
-                // More would follow in a certificate.
-                (usize::from(u16::from_be_bytes(*length)) == rest.len()).then_some(())?;
-                // The modulus has a zero before it: its highest bit is set.
-                let rest = rest.strip_prefix(b"\x02\x82")?;
-                let (length, rest) = rest.split_first_chunk()?;
-                let length = usize::from(u16::from_be_bytes(*length)).checked_sub(1)?;
-                modulus = rest.strip_prefix(b"\0")?.get(..length)?.to_vec();
-                [256, 384, 512].contains(&length).then_some(key)?
-            }
+            _ => rsa_numbers(der)?,
         };
         Some(Self {
             algorithm,
             bytes: bytes.to_vec(),
-            modulus,
+            exponent: exponent.to_vec(),
         })
     }
 
@@ -314,14 +302,25 @@ impl PublicKey {
         // One that could be refused at once would take less time than others.
         let usable = given.and_then(|given| self.usable(given));
         let is_usable = usable.is_some();
-        let signature = usable.unwrap_or_else(|| vec![1; self.modulus.len().max(64)]);
-        let by: &dyn signature::VerificationAlgorithm = match self.algorithm {
-            Algorithm::Ed25519 => &signature::ED25519,
-            Algorithm::EcdsaP256 => &signature::ECDSA_P256_SHA256_FIXED,
-            _ => &signature::RSA_PKCS1_2048_8192_SHA256,
+        let length = if self.exponent.is_empty() {
+            64
+        } else {
+            self.bytes.len()
         };
-        let key = signature::UnparsedPublicKey::new(by, &self.bytes);
-        key.verify(content, &signature).is_ok() & is_usable
+        let signature = usable.unwrap_or_else(|| vec![1; length]);
+        let at_point = |by: &'static dyn VerificationAlgorithm| {
+            UnparsedPublicKey::new(by, &self.bytes).verify(content, &signature)
+        };
+        let verified = match self.algorithm {
+            Algorithm::Ed25519 => at_point(&ED25519),
+            Algorithm::EcdsaP256 => at_point(&ECDSA_P256_SHA256_FIXED),
+            _ => {
+                let (n, e) = (&self.bytes, &self.exponent);
+                let key = RsaPublicKeyComponents { n, e };
+                key.verify(&RSA_PKCS1_2048_8192_SHA256, content, &signature)
+            }
+        };
+        verified.is_ok() & is_usable
     }
 
     /// A signature as ring takes it, if its numbers are within their bounds.
@@ -334,7 +333,7 @@ impl PublicKey {
             }
             Algorithm::EcdsaP256 => two_numbers(given).map(|both| both.to_vec()),
             _ => {
-                let is_fine = given.len() == self.modulus.len() && given < &self.modulus[..];
+                let is_fine = given.len() == self.bytes.len() && given < &self.bytes[..];
                 is_fine.then(|| given.to_vec())
             }
         }
@@ -364,18 +363,30 @@ fn behind<'d>(der: &'d [u8], before: &[u8], length: usize) -> Option<&'d [u8]> {
     (head.is_empty() || head.ends_with(before)).then_some(key)
 }
 
-/// The public key of RSA with this modulus and the usual exponent: RFC 8017, appendix A.1.1.
-fn rsa_public_key(modulus: &[u8]) -> Vec<u8> {
-    let two = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
-    let mut numbers = vec![0x02, 0x82];
-    numbers.extend(two(modulus.len() + 1));
-    numbers.push(0);
-    numbers.extend(modulus);
-    numbers.extend(b"\x02\x03\x01\x00\x01");
-    let mut key = vec![0x30, 0x82];
-    key.extend(two(numbers.len()));
-    key.extend(numbers);
-    key
+/// What is as long as two bytes say that stand before it, and what follows.
+fn sized(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = rest.split_first_chunk()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+}
+
+/// The modulus and the exponent of a public key of RSA: RFC 8017, appendix A.1.1, alone or in a
+/// SubjectPublicKeyInfo.
+fn rsa_numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    const RSA: &[u8] = b"\x30\x0d\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00\x03\x82";
+    let at = der.windows(RSA.len()).position(|part| part == RSA);
+    // Behind it are two bytes of a length, and one that says that no bits are unused.
+    let key = at.map_or(Some(der), |at| der.get(at + RSA.len() + 3..))?;
+    // More would follow in a certificate.
+    let (numbers, []) = sized(key.strip_prefix(b"\x30\x82")?)? else {
+        return None;
+    };
+    // The modulus has a zero before it: its highest bit is set.
+    let (modulus, rest) = sized(numbers.strip_prefix(b"\x02\x82")?)?;
+    let modulus = modulus.strip_prefix(b"\0")?;
+    let (length, exponent) = rest.strip_prefix(b"\x02")?.split_first()?;
+    let is_fine =
+        [256, 384, 512].contains(&modulus.len()) && exponent.len() == usize::from(*length);
+    is_fine.then_some((modulus, exponent))
 }
 
 /// Both numbers of an ECDSA signature, one after the other; `given` is their DER (RFC 3279, section

@@ -3,14 +3,10 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-
-use crate::json_object;
+use crate::{as_text::serde_as_text, json_object};
 
 /// Maximum length of a pointer, in bytes.
 const MAX_POINTER: usize = 200;
-/// Maximum names in a pointer: for each, a part of the body is read once more.
-const MAX_NAMES: usize = 8;
 /// Maximum characters of a member that is an id.
 const MAX_ID: usize = 200;
 
@@ -55,11 +51,7 @@ impl FromStr for SameBy {
         match text {
             "body" => Ok(Self::Body),
             "id" => Ok(Self::Id),
-            pointer
-                if pointer.starts_with('/')
-                    && pointer.len() <= MAX_POINTER
-                    && pointer.matches('/').count() <= MAX_NAMES =>
-            {
+            pointer if pointer.len() <= MAX_POINTER && json_object::is_pointer(pointer) => {
                 Ok(Self::Member(pointer.to_owned()))
             }
             _ => Err(InvalidSameBy),
@@ -77,15 +69,4 @@ impl fmt::Display for SameBy {
     }
 }
 
-impl Serialize for SameBy {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for SameBy {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
+serde_as_text!(SameBy);

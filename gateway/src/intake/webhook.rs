@@ -160,26 +160,8 @@ async fn accept(
     let verified = gateway.secrets.verify(address, presented).await;
     let mut proven = verified.map_err(|error| refused(gateway, address, error, headers))?;
 
-    // Content type, UTF-8, JSON. Only a webhook that still exists may say what is wrong; the cached
-    // one may have been deleted a moment ago.
-    let version = proven.version;
-    let find = async || {
-        gateway
-            .secrets
-            .find(address, presented.from, version)
-            .await
-            .map_err(|error| refuse(&error))
-    };
-    match check_json(headers, &body) {
-        Err((fault, refusal)) => {
-            find().await?;
-            note(gateway, address, fault, headers);
-            return Err(refusal);
-        }
-        Ok(text) => look_into(&mut proven, text),
-    }
-    if let Some(reply) = proven.reply.take() {
-        find().await?;
+    let asked = check_event(gateway, address, presented, &mut proven).await?;
+    if let Some(reply) = asked {
         return Ok(Some(Recorded::Reply(reply)));
     }
 
@@ -207,6 +189,35 @@ async fn accept(
         Outcome::Gone => {
             gateway.secrets.forget(address);
             Ok(None)
+        }
+    }
+}
+
+/// Content type, UTF-8, JSON. Gives the answer if it is a question. Only the webhook as it is now
+/// may answer, or say what is wrong: the cached one may have been deleted or changed a moment ago.
+async fn check_event(
+    gateway: &Gateway,
+    address: WebhookAddress,
+    presented: Presented<'_>,
+    proven: &mut Proven,
+) -> Result<Option<Reply>, Refusal> {
+    let headers = presented.request.headers;
+    let checked = check_json(headers, presented.request.body);
+    let reply = proven.reply.take();
+    if checked.is_err() || reply.is_some() {
+        let finding = gateway
+            .secrets
+            .find(address, presented.from, proven.version);
+        finding.await.map_err(|error| refuse(&error))?;
+    }
+    match checked {
+        Ok(text) => {
+            look_into(proven, text);
+            Ok(reply)
+        }
+        Err((fault, refusal)) => {
+            note(gateway, address, fault, headers);
+            Err(refusal)
         }
     }
 }

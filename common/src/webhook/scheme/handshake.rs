@@ -191,3 +191,6 @@ fn fits(token: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/+=".contains(&byte);
     (1..=MAX_TOKEN).contains(&token.len()) && token.bytes().all(is_plain)
 }
+
+#[cfg(test)]
+mod tests;

@@ -239,3 +239,6 @@ pub fn secret_for(rules: &Rules) -> Result<Option<Secret>, RandomError> {
         }
     }))
 }
+
+#[cfg(test)]
+mod tests;

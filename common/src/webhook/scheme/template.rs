@@ -5,15 +5,14 @@
 //! must say itself where it ends: the body, which then is an object or a list while the others have
 //! plain characters only; or a time of a fixed form.
 
-use std::fmt;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::{convert::Infallible, fmt, str::FromStr};
 
 use super::{
     error::RulesError,
     parts::{Parts, WebhookRequest},
     words::TimeFormat,
 };
+use crate::as_text::serde_as_text;
 
 const MAX_TEMPLATE: usize = 200;
 
@@ -56,10 +55,11 @@ pub struct Template {
     is_time_close: bool,
 }
 
-impl Template {
-    /// Reads a template. What is no placeholder is text.
-    #[must_use]
-    pub fn new(text: &str) -> Self {
+impl FromStr for Template {
+    type Err = Infallible;
+
+    /// What is no placeholder is text.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
@@ -89,9 +89,11 @@ impl Template {
         let both = |a, b| close.contains(&(a, b)) || close.contains(&(b, a));
         template.is_time_close = both(Place::Timestamp, Place::Id);
         template.is_body_close = PLACES.iter().any(|(_, other)| both(Place::Body, *other));
-        template
+        Ok(template)
     }
+}
 
+impl Template {
     /// Checks that the parts are known, each is signed as often as it is there, and none can pass
     /// for a piece of another.
     pub(super) fn check(
@@ -145,6 +147,15 @@ impl Template {
             }
             Piece::Place(place) => Some((former.replace(*place)?, *place)),
         })
+    }
+
+    /// The signs of the texts between its parts that no letter or digit is.
+    fn signs(&self) -> impl Iterator<Item = char> {
+        let texts = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Text(text) => Some(text.chars()),
+            Piece::Place(_) => None,
+        });
+        texts.flatten().filter(|one| !one.is_alphanumeric())
     }
 
     /// The first word in braces that stands for nothing. Other braces are part of the text.
@@ -220,7 +231,14 @@ impl Template {
             TimeFormat::Iso8601 => parts.timestamp.ends_with('Z'),
             TimeFormat::Unchecked => false,
         };
-        (!self.is_body_close || is_body_apart()) && (!self.is_time_close || is_time_apart())
+        // A time of any form must not hold a sign that stands between parts, nor the id then.
+        let is_sign = |one: char| self.signs().any(|sign| sign == one);
+        let is_unchecked = format == TimeFormat::Unchecked && !parts.timestamp.is_empty();
+        let has_sign = |part: &str| is_unchecked && part.contains(is_sign);
+        (!self.is_body_close || is_body_apart())
+            && (!self.is_time_close || is_time_apart())
+            && !has_sign(parts.timestamp)
+            && !has_sign(parts.id)
     }
 }
 
@@ -238,14 +256,4 @@ impl fmt::Display for Template {
     }
 }
 
-impl Serialize for Template {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Template {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::new(&String::deserialize(deserializer)?))
-    }
-}
+serde_as_text!(Template);

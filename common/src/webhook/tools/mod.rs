@@ -8,9 +8,10 @@ use std::{
     sync::LazyLock,
 };
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Serialize};
 
 use super::scheme::{Headers, Rules};
+use crate::as_text::serde_as_text;
 
 /// How many tools are named that send one header.
 const MAX_SHOWN: usize = 4;
@@ -218,15 +219,4 @@ impl FromStr for Tool {
     }
 }
 
-impl Serialize for Tool {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0.name)
-    }
-}
-
-impl<'de> Deserialize<'de> for Tool {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        name.parse().map_err(D::Error::custom)
-    }
-}
+serde_as_text!(Tool);

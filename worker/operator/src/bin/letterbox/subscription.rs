@@ -160,26 +160,33 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
             of,
             delete_queue,
             yes,
-        } => {
-            let workspace = of.workspace.id(operator).await?;
-            let target = of.target()?;
-            let Target::Queue(queue) = &target else {
-                let ending = operator.remove_subscription(workspace, target.name());
-                return Ok(Output::one(&ending.await?));
-            };
-            let broker = BrokerTarget::from_environment()?;
-            if delete_queue {
-                confirm_loss("the queue is deleted with everything in it", yes)?;
-            }
-            // First: a login that is left behind could read what it should not.
-            let login = operator.subscription(workspace, queue).await?.login;
-            if let Some(login) = &login {
-                Dashboard::from_environment()?.delete_login(login).await?;
-            }
-            let ending = operator.unsubscribe(&broker, workspace, queue, delete_queue);
-            Output::one(&ending.await?)
-        }
+        } => unsubscribe(operator, &of, delete_queue, yes).await?,
     })
+}
+
+async fn unsubscribe(
+    operator: &Operator,
+    of: &OfSubscription,
+    delete_queue: bool,
+    yes: bool,
+) -> Result<Output, Failure> {
+    let workspace = of.workspace.id(operator).await?;
+    let target = of.target()?;
+    let Target::Queue(queue) = &target else {
+        let ending = operator.remove_subscription(workspace, target.name());
+        return Ok(Output::one(&ending.await?));
+    };
+    let broker = BrokerTarget::from_environment()?;
+    if delete_queue {
+        confirm_loss("the queue is deleted with everything in it", yes)?;
+    }
+    // First: a login that is left behind could read what it should not.
+    let login = operator.subscription(workspace, queue).await?.login;
+    if let Some(login) = &login {
+        Dashboard::from_environment()?.delete_login(login).await?;
+    }
+    let ending = operator.unsubscribe(&broker, workspace, queue, delete_queue);
+    Ok(Output::one(&ending.await?))
 }
 
 /// Makes the user of a queue first, so that no subscription names one that does not exist.
