@@ -16,7 +16,7 @@ struct Scene {
     world: World,
     mail: MailServer,
     form: Form,
-    _processes: [Process; 2],
+    processes: [Process; 2],
 }
 
 impl Scene {
@@ -37,7 +37,7 @@ impl Scene {
             world,
             mail,
             form,
-            _processes: [gateway, worker],
+            processes: [gateway, worker],
         }
     }
 
@@ -258,6 +258,33 @@ async fn a_refused_credential_is_told_once() {
     assert_eq!(world.order(rotated)["is_refused"], false);
     form.assert_accepts("m").await;
     told(3, "refused its credential").await;
+}
+
+/// A webhook that loses events is told, once a day; not for what a stranger sends to one that has
+/// never been used, and with no word of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_loses_events_is_told() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, form) = (&scene.world, &scene.form);
+    world.order("workspace settings Test --notify-by-email on");
+    let [gateway, _] = &scene.processes;
+    let webhook = world.webhook_in(gateway, form.workspace).await;
+    let large = "x".repeat(65_537);
+    let noted = "SELECT count(*) FROM webhook_refusals";
+    assert_eq!(webhook.send(large).await.status, 413);
+    world.await_count("it is noted", noted, 1).await;
+    world.assert_rows("news", 0).await;
+    assert_eq!(webhook.send("CANARY {").await.status, 400);
+    scene.await_mails(1).await;
+    assert_eq!(webhook.send("CANARY [").await.status, 400);
+    world.await_count("both are noted", noted, 3).await;
+    scene.await_quiet().await;
+    let [mail] = &scene.mail.taken()[..] else {
+        panic!("one letter")
+    };
+    assert_tells(&mail.text, &[DESK, "1 webhook loses events"]);
+    assert_hides(&mail.text, &["CANARY"]);
 }
 
 /// A link that ends because its owner may not run any more is told; one that somebody ends is not.

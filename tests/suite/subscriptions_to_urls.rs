@@ -337,6 +337,14 @@ async fn only_signals_whose_bodies_say_so_are_handed_over() {
         let message = it.world.take_message("some.of-it").await.unwrap();
         assert_eq!(message.data, body.as_bytes());
     }
+    // One that can't be read leaves nothing out: it waits.
+    it.order("unsubscribe", "--queue some.of-it");
+    let change = |to: &str| format!("UPDATE subscriptions SET conditions = '{to}'");
+    it.world.change(&change("{of a newer version}")).await;
+    it.webhook.send(wanted.replace('1', "3")).await;
+    it.await_failure("a condition can't be read").await;
+    it.world.change(&change("{}")).await;
+    eventually("it comes", async || peer.received().len() == 3).await;
 }
 
 /// Requests leave for where those of actions may go, and a secret signs only for its URL.

@@ -56,6 +56,15 @@ struct NotTaken {
     is_silent: bool,
 }
 
+impl NotTaken {
+    fn because(why: String) -> Self {
+        Self {
+            why,
+            ..Self::default()
+        }
+    }
+}
+
 /// Serves a subscription until its turn is over. Returns why it could not go on, if so.
 async fn serve<R: Receiver>(
     worker: &Worker,
@@ -63,6 +72,10 @@ async fn serve<R: Receiver>(
     receiver: &R,
     stop: &CancellationToken,
 ) -> Result<Option<NotTaken>, DatabaseError> {
+    let conditions = leased.conditions.iter().map(|one| one.parse());
+    let Ok(conditions) = conditions.collect::<Result<Vec<Condition>, _>>() else {
+        return Ok(Some(NotTaken::because("a condition can't be read".into())));
+    };
     let mut most = FIRST_BATCH;
     let began = Instant::now();
     let is_over = || stop.is_cancelled() || began.elapsed() >= TURN;
@@ -76,8 +89,8 @@ async fn serve<R: Receiver>(
         if batch.is_empty() {
             break;
         }
-        if !leased.conditions.is_empty() {
-            leave_out(&mut batch, &leased.conditions).await;
+        if !conditions.is_empty() {
+            leave_out(&mut batch, &conditions).await;
         }
         let mut rest = batch.as_slice();
         while !rest.is_empty() && !is_over() {
@@ -100,14 +113,12 @@ async fn serve<R: Receiver>(
     Ok(None)
 }
 
-/// Leaves out signals whose bodies a condition does not hold for: a body that was deleted, too, and
-/// all of them if there is a condition that can't be read.
-async fn leave_out(batch: &mut [NextSubscription], conditions: &[String]) {
-    let conditions: Result<Vec<Condition>, _> = conditions.iter().map(|one| one.parse()).collect();
+/// Leaves out signals whose bodies a condition does not hold for; so a body that was deleted.
+async fn leave_out(batch: &mut [NextSubscription], conditions: &[Condition]) {
     for next in batch {
         next.wanted.take_if(|signal| {
             let body = signal.body.as_deref().unwrap_or_default();
-            !matches!(&conditions, Ok(all) if all.iter().all(|one| one.holds(body)))
+            !conditions.iter().all(|one| one.holds(body))
         });
         // A few milliseconds each, if bodies and pointers are made for it.
         tokio::task::yield_now().await;

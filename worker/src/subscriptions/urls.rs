@@ -167,12 +167,3 @@ fn judge(answer: Result<HttpResponse, EgressError>) -> Result<(), NotTaken> {
         ..NotTaken::because(why)
     })
 }
-
-impl NotTaken {
-    fn because(why: String) -> Self {
-        Self {
-            why,
-            ..Self::default()
-        }
-    }
-}
