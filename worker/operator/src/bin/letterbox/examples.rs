@@ -61,6 +61,8 @@ const EXAMPLES: &[&str] = &[
     "letterbox policy history Acme",
     "letterbox policy reset Acme",
     "letterbox audit list --workspace Acme --since 2026-01-31T08:00:00Z",
+    "letterbox webhook tools zoom",
+    "letterbox webhook show github",
     "letterbox webhook create --workspace Acme --name github --tool github",
     "letterbox webhook create --workspace Acme --name stripe --tool stripe --secret-later",
     "letterbox webhook set-secret stripe --secret-file secret",
