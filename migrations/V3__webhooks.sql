@@ -194,6 +194,21 @@ COMMENT ON TABLE webhook_repeats IS
 COMMENT ON COLUMN webhook_repeats.told_on IS 'The last day, in UTC; null for never';
 COMMENT ON COLUMN webhook_repeats.times IS 'How many changed nothing';
 COMMENT ON COLUMN webhook_repeats.last_at IS 'When the last of them came, a second more or less';
+CREATE INDEX webhook_repeats_told ON webhook_repeats (told_on) WHERE told_on IS NOT NULL;
+
+CREATE VIEW deaf_webhooks AS
+SELECT r.workspace_id, r.webhook_id, w.name, r.told_on, last.refused_at, last.reason, last.detail
+FROM webhook_repeats r
+JOIN webhooks w ON w.workspace_id = r.workspace_id AND w.webhook_id = r.webhook_id
+    AND w.deleted_at IS NULL
+CROSS JOIN LATERAL (
+    SELECT o.refused_at, o.reason, o.detail FROM webhook_refusals o
+    WHERE o.workspace_id = r.workspace_id AND o.webhook_id = r.webhook_id
+    ORDER BY o.refusal_id DESC LIMIT 1
+) AS last
+WHERE r.told_on >= (now() AT TIME ZONE 'UTC')::date - 1;
+COMMENT ON VIEW deaf_webhooks IS
+    'The webhooks of which was told today or yesterday that events are lost, with the last refusal';
 
 CREATE FUNCTION count_repeats(workspaces uuid[], webhooks uuid[], counts bigint[])
 RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -246,3 +261,4 @@ GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_work
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;
 GRANT SELECT ON webhook_refusals, webhook_repeats TO letterbox_operator;
+GRANT SELECT ON deaf_webhooks TO letterbox_worker, letterbox_operator;

@@ -77,7 +77,7 @@ impl World {
         name: &str,
     ) -> Webhook {
         let created = self.create_webhook(workspace, name).await;
-        let secret = String::from_utf8(created.secret.expose().to_vec()).unwrap();
+        let secret = created.secret_text().unwrap();
         Webhook::new(&gateway.public_url(), created.address, secret)
     }
 

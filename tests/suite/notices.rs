@@ -285,6 +285,12 @@ async fn a_webhook_that_loses_events_is_told() {
     };
     assert_tells(&mail.text, &[DESK, "1 webhook loses events"]);
     assert_hides(&mail.text, &["CANARY"]);
+    let status = world.order("status");
+    assert_eq!(status["deaf"][0]["reason"], "not_json");
+    assert_hides(&status.to_string(), &["CANARY"]);
+    let [_, worker] = &scene.processes;
+    let is_counted = async || worker.metric("letterbox_deaf_webhooks").await == 1.0;
+    eventually("the metric tells it", is_counted).await;
 }
 
 /// A link that ends because its owner may not run any more is told; one that somebody ends is not.

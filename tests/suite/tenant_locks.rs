@@ -98,7 +98,7 @@ async fn a_locked_former_webhook_holds_up_no_delivery() {
         .replace_webhook(&keys, id, None, overlap)
         .await
         .unwrap();
-    let secret = String::from_utf8(made.secret.expose().to_vec()).unwrap();
+    let secret = made.secret_text().unwrap();
     let successor = Webhook::new(&gateway.public_url(), made.address, secret);
     let lock = lock(&world, &format!("webhooks WHERE webhook_id = '{id}'")).await;
     assert!(successor.send("[1]").await.is_first());

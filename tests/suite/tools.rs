@@ -213,8 +213,7 @@ async fn webhook(world: &World, gateway: &str, tool: Tool, workspace: &Webhook) 
     let workspace = workspace.address.workspace;
     let creating = operator.create_webhook(&keys, workspace, &settings, None);
     let made = creating.await.unwrap();
-    let secret = String::from_utf8(made.secret.expose().to_vec()).unwrap();
-    Webhook::new(gateway, made.address, secret)
+    Webhook::new(gateway, made.address, made.secret_text().unwrap())
 }
 
 async fn post(url: &str, headers: &[(String, String)], body: &str) -> Answer {
@@ -730,4 +729,51 @@ async fn the_owner_learns_what_came_instead_of_json() {
         );
         assert!(one["advice"].as_str().unwrap().ends_with('.'));
     }
+}
+
+/// A request that fits the secret in another way is told by what would have to be different, once a
+/// minute; a secret that a tool sends first is shown to its owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_learns_how_a_signature_would_fit() {
+    let (world, gateway) = World::with_gateway().await;
+    let url = gateway.public_url();
+    let base = world.webhook(&gateway).await;
+    let refused = async |id: &str, count: usize| {
+        let log = format!("webhook log {id}");
+        let is_told = async || world.order(&log).as_array().unwrap().len() == count;
+        eventually("it is told", is_told).await;
+        world.order(&log)[0].clone()
+    };
+    let github = webhook(&world, &url, "github".parse().unwrap(), &base).await;
+    let id = github.address.webhook.to_string();
+    let header = "x-hub-signature-256".to_owned();
+    let plain = [(header, sign(&github.secret, b"{}"))];
+    for (count, detail) in [(1, json!("it is right with prefix \"\"")), (2, Value::Null)] {
+        assert_eq!(post(&github.url, &plain, "{}").await.status, 401);
+        assert_eq!(refused(&id, count).await["detail"], detail);
+    }
+    let secret = Secret::new(base.secret.clone().into_bytes());
+    let rules = "stripe".parse::<Tool>().unwrap().rules().unwrap();
+    let now = jiff::Timestamp::now().as_second().unsigned_abs();
+    let signed = rules.sign(&rules.keys(&secret).unwrap(), &base.url, b"{}", now, "");
+    assert_eq!(
+        post(&base.url, &signed.unwrap().headers, "{}").await.status,
+        401
+    );
+    let id = base.address.webhook.to_string();
+    assert_eq!(
+        refused(&id, 1).await["detail"],
+        "it is right for the tool stripe"
+    );
+    let workspace = base.address.workspace;
+    let create = format!("webhook create --workspace {workspace} --name N --tool notion");
+    let made = world.order(format!("{create} --secret-later"));
+    let body = r#"{"verification_token": "secret_aBc"}"#;
+    assert_eq!(
+        post(&webhook_of_later(&url, &made), &[], body).await.status,
+        401
+    );
+    let told = refused(made["webhook_id"].as_str().unwrap(), 1).await;
+    assert_eq!(told["reason"], "no_secret_yet");
+    assert_eq!(told["detail"], "verification_token secret_aBc");
 }

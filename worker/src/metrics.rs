@@ -9,6 +9,9 @@ letterbox_common::metrics! {
     OLDEST_DUE_RUN: Gauge = "letterbox_oldest_due_run_seconds" [];
     /// Age of the oldest pending approval; 0 if there is none
     OLDEST_APPROVAL: Gauge = "letterbox_oldest_approval_seconds" [];
+    /// Webhooks of which was told today or yesterday that they lose events, counted up to 10,000;
+    /// reported by one of the workers
+    DEAF_WEBHOOKS: Gauge = "letterbox_deaf_webhooks" [];
     /// Pending approvals, counted up to 10,000
     APPROVALS: Gauge = "letterbox_pending_approvals" [];
     /// Runs that are not over, by state: scheduled for later, ready for their turn, or taken by

@@ -12,13 +12,16 @@ const MAX_EACH: usize = 32;
 /// Maximum refusals in one set.
 const MAX_TOGETHER: usize = 256;
 
+/// Finds what more there is to say of a refused delivery, in more time than a request has.
+pub(crate) type SecondLook = Box<dyn FnOnce() -> Option<String> + Send + Sync>;
+
 /// A refused delivery.
-#[derive(Debug, Clone)]
 pub(super) struct Refused {
     pub(super) address: WebhookAddress,
     pub(super) at: Timestamp,
     pub(super) reason: DeliveryFault,
     pub(super) detail: Option<String>,
+    pub(super) second_look: Option<SecondLook>,
     pub(super) request_id: Option<String>,
 }
 
@@ -97,6 +100,7 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             reason: DeliveryFault::Digest,
             detail: None,
+            second_look: None,
             request_id: None,
         }
     }

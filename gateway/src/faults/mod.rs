@@ -22,7 +22,7 @@ use tokio_util::{
 };
 
 use self::kept::{KeptFaults, Refused};
-pub(crate) use self::store::STATEMENTS;
+pub(crate) use self::{kept::SecondLook, store::STATEMENTS};
 
 /// Maximum webhooks whose repeats are counted between two writes.
 const MAX_COUNTED: usize = 1_024;
@@ -30,13 +30,14 @@ const MAX_COUNTED: usize = 1_024;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a delivery was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WebhookFault {
     pub(crate) reason: DeliveryFault,
     /// What was received, as far as that explains it.
     pub(crate) detail: Option<String>,
     /// Whether its webhook was found; `false` also if it was not looked up.
     pub(crate) is_found: bool,
+    /// A look at it that takes more time, if it is its turn.
+    pub(crate) second_look: Option<SecondLook>,
 }
 
 /// Writes refusals to the database.
@@ -89,6 +90,7 @@ impl Faults {
             at: Timestamp::now(),
             reason: fault.reason,
             detail: fault.detail,
+            second_look: fault.second_look,
             request_id,
         };
         self.shared.kept.lock().add(refused, fault.is_found);
@@ -100,6 +102,7 @@ async fn write(database: Database, shared: Arc<SharedFaults>) {
     loop {
         shared.has_some.notified().await;
         let refused = std::mem::take(&mut *shared.kept.lock()).into_refused();
+        let refused = look_again(refused).await;
         let repeats = std::mem::take(&mut *shared.repeats.lock());
         let noting = async {
             if !refused.is_empty() {
@@ -115,4 +118,17 @@ async fn write(database: Database, shared: Arc<SharedFaults>) {
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Adds what a second look at some of them finds.
+async fn look_again(refused: Vec<Refused>) -> Vec<Refused> {
+    let looking = |mut one: Refused| {
+        let found = one.second_look.take().and_then(|look| look());
+        one.detail = found.or(one.detail);
+        one
+    };
+    let looking = move || refused.into_iter().map(looking).collect();
+    tokio::task::spawn_blocking(looking)
+        .await
+        .unwrap_or_default()
 }

@@ -70,6 +70,7 @@ pub(crate) async fn receive(
                 reason: DeliveryFault::TooLarge,
                 is_found: gateway.secrets.knows(address),
                 detail: length.map(|length| format!("{} bytes", told(length.as_bytes()))),
+                second_look: None,
             };
             note(gateway, address, fault, &head.headers);
         }
@@ -215,7 +216,13 @@ async fn check_event(
             look_into(proven, text);
             Ok(reply)
         }
-        Err((fault, refusal)) => {
+        Err((reason, detail, refusal)) => {
+            let fault = WebhookFault {
+                reason,
+                is_found: true,
+                detail: Some(detail),
+                second_look: None,
+            };
             note(gateway, address, fault, headers);
             Err(refusal)
         }
@@ -268,13 +275,11 @@ fn note(gateway: &Gateway, address: WebhookAddress, fault: WebhookFault, headers
     gateway.faults.note(address, fault, id);
 }
 
-/// Checks that a signed body is JSON, and returns it as text.
-fn check_json<'b>(headers: &HeaderMap, body: &'b [u8]) -> Result<&'b str, (WebhookFault, Refusal)> {
-    let fault = |reason, detail| WebhookFault {
-        reason,
-        is_found: true,
-        detail,
-    };
+/// Checks that a signed body is JSON, and returns it as text; or says what it is instead.
+fn check_json<'b>(
+    headers: &HeaderMap,
+    body: &'b [u8],
+) -> Result<&'b str, (DeliveryFault, String, Refusal)> {
     content_type::require_json_of_any_kind(headers).map_err(|refusal| {
         let given = headers.get(header::CONTENT_TYPE);
         let given = given.map_or_else(|| "none".to_owned(), |given| told(given.as_bytes()));
@@ -282,7 +287,7 @@ fn check_json<'b>(headers: &HeaderMap, body: &'b [u8]) -> Result<&'b str, (Webho
             true => DeliveryFault::FormEncoded,
             false => DeliveryFault::ContentType,
         };
-        (fault(reason, Some(given)), refusal)
+        (reason, given, refusal)
     })?;
     json::check(body).map_err(|error| {
         let coding = headers.get(header::CONTENT_ENCODING);
@@ -291,7 +296,7 @@ fn check_json<'b>(headers: &HeaderMap, body: &'b [u8]) -> Result<&'b str, (Webho
             _ => (DeliveryFault::NotJson, error.to_string()),
         };
         let refusal = Refusal::invalid_input(error.to_string());
-        (fault(reason, Some(detail)), refusal)
+        (reason, detail, refusal)
     })
 }
 

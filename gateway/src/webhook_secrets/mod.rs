@@ -9,6 +9,7 @@
 //! the claim fails.
 
 mod look_up;
+mod second_look;
 mod store;
 mod suspects;
 mod verifier;
@@ -37,7 +38,7 @@ pub(crate) use self::{
     store::STATEMENTS,
     verifier::{Presented, Proven},
 };
-use self::{suspects::Suspects, verifier::Verifier};
+use self::{second_look::SecondLooks, suspects::Suspects, verifier::Verifier};
 use crate::faults::WebhookFault;
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
@@ -49,7 +50,6 @@ const CACHE_TTL: Duration = Duration::from_secs(3600);
 const KINDS_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a signature could not be confirmed.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VerifyError {
     /// The signature is wrong, or there is no such webhook: the sender must not learn which. The
     /// owner may know the fault.
@@ -68,6 +68,7 @@ pub(crate) struct WebhookSecrets {
     /// Checked if no key is cached.
     decoy: Arc<Verifier>,
     trouble: LookUpTrouble,
+    second_looks: SecondLooks,
     kinds: Arc<Kinds>,
     _ends: DropGuard,
 }
@@ -98,6 +99,7 @@ impl WebhookSecrets {
         };
         Ok(Self {
             trouble,
+            second_looks: SecondLooks::default(),
             kinds,
             _ends: ended.drop_guard(),
             lookup: start("webhook_secrets"),
@@ -162,10 +164,12 @@ impl WebhookSecrets {
             let reason = verifier.complaint(presented);
             // Looked for whatever the reason is, so that it takes as long.
             let tools = tools_of(presented.request.headers);
+            let looked_at = (&verifier, found.is_live);
             return Err(self.refuse(WebhookFault {
                 reason,
                 is_found: found.is_live,
                 detail: tools.filter(|_| reason == DeliveryFault::Missing),
+                second_look: self.second_looks.at(address, looked_at, presented, reason),
             }));
         };
         self.cache.insert(address, verifier);
@@ -202,6 +206,7 @@ impl WebhookSecrets {
             reason: DeliveryFault::Digest,
             is_found: false,
             detail: None,
+            second_look: None,
         }))
     }
 

@@ -101,6 +101,7 @@ pub(super) struct Verifier {
     memory: WebhookId,
     version: i64,
     keys: Keys,
+    secret: Secret,
     /// Until when it may be used, because its former secret ends.
     until: Option<Timestamp>,
 }
@@ -128,6 +129,7 @@ impl Verifier {
             memory,
             version,
             keys,
+            secret: secret.clone(),
         })
     }
 
@@ -144,6 +146,11 @@ impl Verifier {
     /// The keys by which it verifies.
     pub(super) fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// The rules of its tool, and its secret.
+    pub(super) fn rules_and_secret(&self) -> (&Rules, &Secret) {
+        (&self.checks.rules, &self.secret)
     }
 
     /// What a request proves, if it is signed and comes from a network that may send. Always checks

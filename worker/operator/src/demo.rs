@@ -125,7 +125,7 @@ impl Operator {
         let created = self
             .create_webhook(keys, workspace, &settings, None)
             .await?;
-        let secret = String::from_utf8_lossy(created.secret.expose()).into_owned();
+        let secret = created.secret_text().unwrap_or_default();
         Ok((created.address.webhook, secret))
     }
 

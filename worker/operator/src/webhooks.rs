@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     sealing::{Place, Seal, Secret},
-    webhook::{DeliveryFault, Rules, Tool, UnknownTool, WebhookAddress},
+    webhook::{DeliveryFault, Described, Rules, Tool, UnknownTool, WebhookAddress},
 };
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason, WebhookSettings,
+    Operator, OperatorError, Reason, SecretFrom, WebhookSettings,
     asking::Sought,
     check_name,
     webhook_settings::{replace_webhook, rules_of, settings_columns, usable_secret},
@@ -115,6 +115,19 @@ pub struct WebhookRow {
 }
 
 impl WebhookRow {
+    /// What is known of its tool; `None` if a newer version has stored it.
+    #[must_use]
+    pub fn described(&self) -> Option<&'static Described> {
+        self.settings.tool.map(Tool::described)
+    }
+
+    /// Its tool, for people.
+    #[must_use]
+    pub fn tool_title(&self) -> &'static str {
+        self.described()
+            .map_or("a tool that only a newer version knows", |tool| &tool.title)
+    }
+
     /// Where tools send to.
     #[must_use]
     pub fn address(&self) -> WebhookAddress {
@@ -137,10 +150,10 @@ struct SigningRow {
 }
 
 impl SigningRow {
-    fn rules(&self) -> Result<Rules, Reason> {
+    fn rules(&self) -> Result<(Tool, Rules), Reason> {
         let tool = self.tool.clone();
         let tool = tool.map_err(|unknown| Reason::InvalidWebhook(unknown.to_string()))?;
-        rules_of(tool, self.rules.as_deref())
+        Ok((tool, rules_of(tool, self.rules.as_deref())?))
     }
 }
 
@@ -168,10 +181,22 @@ pub struct RefusalRow {
 pub struct NewWebhook {
     /// The path that tools send to; it holds the webhook's id.
     pub address: WebhookAddress,
-    /// The text that its deliveries are signed with.
-    pub secret: Secret,
+    /// What sends to it.
+    pub tool: Tool,
+    /// The text that its deliveries are signed with, if it was made here: one that was given is
+    /// known, and one that is to be set nobody knows.
+    pub secret: Option<Secret>,
     /// The token that the tool shows when it asks whether the address is right, if it does so.
     pub verify_token: Option<String>,
+}
+
+impl NewWebhook {
+    /// The secret as text, for the moment in which it is shown.
+    #[must_use]
+    pub fn secret_text(&self) -> Option<String> {
+        let secret = self.secret.as_ref()?;
+        Some(String::from_utf8_lossy(secret.expose()).into_owned())
+    }
 }
 
 /// A webhook whose secret was set.
@@ -190,7 +215,7 @@ impl NewWebhook {
     fn seal(
         keys: &dyn Seal,
         workspace: WorkspaceId,
-        rules: &Rules,
+        (tool, rules): (Tool, &Rules),
         secret: Secret,
     ) -> Result<(Self, Vec<u8>), OperatorError> {
         let webhook = WebhookId::generate();
@@ -199,8 +224,9 @@ impl NewWebhook {
         let address = WebhookAddress { workspace, webhook };
         let new = Self {
             address,
+            tool,
             verify_token: verify_token(rules, &secret),
-            secret,
+            secret: Some(secret),
         };
         Ok((new, sealed))
     }
@@ -216,10 +242,15 @@ impl Operator {
         secret: Option<Secret>,
     ) -> Result<NewWebhook, OperatorError> {
         check_name(&settings.name)?;
+        let is_given = secret.is_some();
+        let is_later = settings.secret == Some(SecretFrom::Later);
         let (rules, secret) = settings.check(secret)?;
-        let (new, sealed) = NewWebhook::seal(keys, workspace, &rules, secret)?;
+        let way = (settings.tool(), &rules);
+        let (mut new, sealed) = NewWebhook::seal(keys, workspace, way, secret)?;
         let id = new.address.webhook;
         settings.store(self, workspace, id, &sealed).await?;
+        new.secret.take_if(|_| is_given || is_later);
+        new.verify_token.take_if(|_| is_later);
         Ok(new)
     }
 
@@ -239,7 +270,7 @@ impl Operator {
         let found = signing(self, webhook).await?;
         let found = found.filter(|one| one.is_settable || overlap.is_some());
         let found = found.found(noun)?;
-        let rules = found.rules()?;
+        let (_, rules) = found.rules()?;
         let secret = usable_secret(&rules, Some(secret))?;
         let place = Place::WebhookSecret {
             workspace: found.workspace,
@@ -271,9 +302,11 @@ impl Operator {
         let noun = "webhook, or it is deleted or being replaced";
         let found = signing(self, former).await?;
         let found = found.filter(|one| one.is_replaceable).found(noun)?;
-        let rules = found.rules()?;
+        let (tool, rules) = found.rules()?;
+        let is_given = secret.is_some();
         let secret = usable_secret(&rules, secret)?;
-        let (new, sealed) = NewWebhook::seal(keys, found.workspace, &rules, secret)?;
+        let (mut new, sealed) = NewWebhook::seal(keys, found.workspace, (tool, &rules), secret)?;
+        new.secret.take_if(|_| is_given);
         let workspace = found.workspace;
         let successor = new.address.webhook;
         let seconds = overlap.as_secs_f64();

@@ -57,7 +57,8 @@ SELECT coalesce(extract(epoch FROM now() - (SELECT min(due_at) FROM due
        (SELECT count(*) FROM taken_runs) AS taken,
        (SELECT count(*) FROM (SELECT FROM active_runs
            WHERE (state = 'ready') IS FALSE AND state = 'scheduled'
-           ORDER BY due_at LIMIT 10000) AS few) AS scheduled";
+           ORDER BY due_at LIMIT 10000) AS few) AS scheduled,
+       (SELECT count(*) FROM (SELECT FROM deaf_webhooks LIMIT 10000) AS few) AS deaf_webhooks";
 
     /// How far behind the subscriptions are that go on.
     fn subscription_lags() -> Vec<Lag> = "
@@ -74,6 +75,7 @@ struct Backlog {
     ready: i64,
     taken: i64,
     scheduled: i64,
+    deaf_webhooks: i64,
 }
 
 /// How far behind a subscription is.
@@ -145,6 +147,7 @@ fn due_age(seen: f64, since: Duration) -> f64 {
 fn tell(backlog: &Backlog) {
     metrics::OLDEST_APPROVAL.set(backlog.oldest_approval);
     metrics::APPROVALS.set(backlog.approvals as f64);
+    metrics::DEAF_WEBHOOKS.set(backlog.deaf_webhooks as f64);
     for (state, runs) in [
         (ActiveState::Ready, backlog.ready),
         (ActiveState::Taken, backlog.taken),

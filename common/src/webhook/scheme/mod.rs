@@ -3,6 +3,7 @@
 
 mod error;
 mod handshake;
+mod near_miss;
 mod parts;
 mod request;
 mod rules;

@@ -184,7 +184,7 @@ impl Rules {
     }
 
     /// The well-formed ones of the first signatures that look like some.
-    fn signatures(&self, headers: &Headers) -> Vec<Vec<u8>> {
+    pub(super) fn signatures(&self, headers: &Headers) -> Vec<Vec<u8>> {
         let place = self.timestamp_place.map(usize::from);
         let written = self.values(headers).flat_map(|value| {
             let parts = self.separated(value).enumerate();

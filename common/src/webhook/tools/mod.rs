@@ -10,8 +10,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::scheme::{Headers, Rules};
-use crate::as_text::serde_as_text;
+use super::scheme::{Headers, Rules, WebhookRequest};
+use crate::{as_text::serde_as_text, secret::Secret};
 
 /// How many tools are named that send one header.
 const MAX_SHOWN: usize = 4;
@@ -142,6 +142,15 @@ impl Tool {
     #[expect(clippy::expect_used, reason = "a test looks each of them up")]
     fn known(name: &str) -> Self {
         name.parse().expect("the tool is in the table")
+    }
+
+    /// The first tool that signs as this request is signed, with this secret.
+    #[must_use]
+    pub fn that_fits(secret: &Secret, request: &WebhookRequest<'_>, now: u64) -> Option<Self> {
+        Self::all().find(|tool| {
+            let rules = tool.0.rules.as_ref();
+            rules.is_some_and(|rules| rules.fits(secret, request, now))
+        })
     }
 
     /// How it signs; `None` for `custom`, whose rules each webhook has.

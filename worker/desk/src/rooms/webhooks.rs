@@ -103,14 +103,9 @@ fn secret(visit: &Visit) -> Option<Secret> {
 
 fn made(visit: &Visit, new: &NewWebhook) -> Response {
     let id = new.address.webhook;
-    let made = String::from_utf8_lossy(new.secret.expose());
-    // One that was given is known, and may be longer than a browser keeps; one that nobody is to
-    // know is not shown.
-    let is_known = secret(visit).is_some() || visit.asked.form.get("later").is_some();
-    let made = if is_known { "" } else { &made };
-    let token = new.verify_token.as_deref();
-    let token = token.filter(|_| visit.asked.form.get("later").is_none());
-    let shown = format!("{made}~{}", token.unwrap_or_default());
+    let secret = new.secret_text().unwrap_or_default();
+    let token = new.verify_token.as_deref().unwrap_or_default();
+    let shown = format!("{secret}~{token}");
     visit.show_once(&format!("/webhooks/{id}/new"), &id, &shown)
 }
 
@@ -119,14 +114,15 @@ type Step = Vec<(bool, String)>;
 
 /// How the tool of a webhook is set up.
 fn steps(webhook: &WebhookRow, url: &str) -> Vec<Step> {
-    let steps = webhook.settings.tool().described().steps(url, None);
+    let described = webhook.described().into_iter();
+    let steps = described.flat_map(|tool| tool.steps(url, None));
     let in_pieces = |step: String| {
         let pieces = step.split(['*', '`']).enumerate();
         pieces
             .map(|(at, piece)| (at % 2 == 1, piece.to_owned()))
             .collect()
     };
-    steps.into_iter().map(in_pieces).collect()
+    steps.map(in_pieces).collect()
 }
 
 #[derive(Template)]

@@ -6,7 +6,6 @@ use letterbox_broker::BrokerTarget;
 use letterbox_common::{
     ids::WorkspaceId,
     sealing::{Seal, Secret},
-    webhook::Tool,
 };
 use letterbox_database::Whole;
 use uuid::Uuid;
@@ -25,12 +24,8 @@ const PAUSES: [Duration; 10] = [Duration::from_millis(100); 10];
 pub struct MadeWebhook {
     /// Its name.
     pub name: String,
-    /// What sends to it.
-    pub tool: Tool,
     /// Its address and its secret.
     pub new: NewWebhook,
-    /// Whether the secret was made here: it was not given, and is not set later.
-    pub is_secret_shown: bool,
 }
 
 /// The outcome, and what is left to do at the broker.

@@ -6,7 +6,7 @@ use letterbox_database::statements;
 use super::{
     Document, MemberSettings, PolicyDocument, SubscriptionSettings, WorkflowDocument, former,
 };
-use crate::{Operator, OperatorError, webhook_settings::live_webhooks};
+use crate::{Operator, OperatorError, Reason, webhook_settings::live_webhooks};
 
 statements! {
     /// The workflows of a workspace that are not deleted.
@@ -54,6 +54,11 @@ impl Operator {
         let workflows = export_workflows(self, workspace).await?;
         documents.extend(workflows.into_iter().map(Document::Workflow));
         let webhooks = live_webhooks(self, workspace).await?;
+        if let Some(unknown) = webhooks.iter().find(|one| one.tool.is_none()) {
+            let name = &unknown.name;
+            let told = format!("only a newer version knows the tool of {name:?}: export with that");
+            return Err(Reason::InvalidWebhook(told).into());
+        }
         documents.extend(webhooks.into_iter().map(Document::Webhook));
         for subscription in self.subscriptions(workspace).await? {
             let conditions = subscription.conditions.iter().map(|one| one.parse());

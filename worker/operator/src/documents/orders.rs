@@ -133,9 +133,7 @@ impl Operator {
         let given = wanted.given_secret(secrets)?;
         Ok(MadeWebhook {
             name: wanted.name.clone(),
-            tool: wanted.tool(),
             new: self.create_webhook(keys, workspace, wanted, given).await?,
-            is_secret_shown: wanted.secret.is_none(),
         })
     }
 

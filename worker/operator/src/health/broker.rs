@@ -47,7 +47,8 @@ pub(super) fn consumed(lengths: &Result<Vec<QueueLength>, String>) -> Finding {
     let lengths = match lengths {
         Ok(lengths) => lengths,
         Err(error) => {
-            let mend = "letterbox migrate, with AMQP_URL: it declares what is missing";
+            let mend =
+                "see that RabbitMQ answers at AMQP_URL; letterbox migrate declares what is missing";
             return Finding::new(about, false, broken, error, mend);
         }
     };

@@ -8,6 +8,7 @@ use letterbox_broker::{BrokerTarget, QueueLength};
 use letterbox_common::{
     ids::WorkspaceId,
     states::{AccountWait, RunState},
+    webhook::DeliveryFault,
 };
 use letterbox_database::{DatabaseError, FromRow, health, statements};
 use serde::Serialize;
@@ -90,6 +91,12 @@ JOIN workspaces w ON w.workspace_id = c.workspace_id
 WHERE (c.waits_for = 'owner' OR c.is_refused OR c.waits_for = 'token' AND g.failures > 0)
   AND c.disconnected_at IS NULL
 ORDER BY runs DESC LIMIT 20";
+
+    /// The webhooks that lose events, with the last refusal.
+    fn deaf_webhooks() -> Vec<Deaf> = "
+SELECT w.name AS workspace_name, d.name, d.refused_at, d.reason, d.detail
+FROM deaf_webhooks d JOIN workspaces w USING (workspace_id)
+ORDER BY d.told_on DESC, d.refused_at DESC LIMIT 20";
 
     /// What is remembered, and about how many claims are not moved yet.
     fn status_memory() -> MemoryRow = "
@@ -179,6 +186,21 @@ pub struct Unconnected {
     pub error: Option<String>,
 }
 
+/// A webhook that loses events, as its owners were told today or yesterday.
+#[derive(Debug, Clone, FromRow, Serialize)]
+pub struct Deaf {
+    /// Its workspace, for people.
+    pub workspace_name: String,
+    /// Its name.
+    pub name: String,
+    /// When it refused the last one, by the gateway's clock.
+    pub refused_at: Timestamp,
+    /// Why.
+    pub reason: DeliveryFault,
+    /// What was received, as far as that explains it.
+    pub detail: Option<String>,
+}
+
 /// The state of the whole installation.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
@@ -198,6 +220,8 @@ pub struct Status {
     pub unconnected: Vec<Unconnected>,
     /// The subscriptions that are behind; at most 20.
     pub behind: Vec<Behind>,
+    /// The webhooks that lose events; at most 20.
+    pub deaf: Vec<Deaf>,
     /// The workspaces that are held.
     pub held: Vec<Held>,
     /// Whether workers are alive of which none ever deletes what people have sent.
@@ -257,6 +281,7 @@ impl Operator {
             retrying: retrying_accounts(self).await?,
             unconnected: unconnected_accounts(self).await?,
             behind,
+            deaf: deaf_webhooks(self).await?,
             held: held_workspaces(self).await?,
             keeps_all: processes.keeps_all(),
         })

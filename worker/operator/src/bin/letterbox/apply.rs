@@ -128,7 +128,7 @@ async fn broker_of(
 }
 
 fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
-    let mut shown = webhook::shown(settings, &made.new, made.tool, made.is_secret_shown);
+    let mut shown = webhook::shown(settings, &made.new);
     shown["name"] = json!(made.name);
     shown
 }
@@ -171,6 +171,9 @@ fn documents_of(file: &Path, text: &str) -> Result<Vec<Document>, String> {
     let mut value: Value = toml::from_str(text).map_err(|error| error.to_string())?;
     // TOML has no list at its top.
     let listed = value.get_mut("documents").map(Value::take);
+    if listed.is_none() && value["document"].is_array() {
+        return Err("write [[documents]], not [[document]]".to_owned());
+    }
     match (listed, value.as_object().map_or(0, |members| members.len())) {
         (Some(documents), 1) => Document::read(documents),
         (Some(_), _) => Err("there is something beside [[documents]]".to_owned()),

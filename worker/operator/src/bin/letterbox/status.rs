@@ -117,6 +117,20 @@ fn runs(status: &Status) -> Vec<(&'static str, String)> {
         let told = format!("{signals} signals, the oldest {oldest}, {target} of {workspace}");
         ("behind", told + &why)
     }));
+    lines.extend(status.deaf.iter().map(|one| {
+        let name = word(&one.name);
+        let workspace = word(&one.workspace_name);
+        let detail = one.detail.as_deref().map(word);
+        let detail = detail
+            .map(|detail| format!(" ({detail})"))
+            .unwrap_or_default();
+        let at = to_second(one.refused_at);
+        let told = format!(
+            "webhook '{name}' of {workspace}: {}{detail}, last {at}",
+            one.reason
+        );
+        ("loses events", told)
+    }));
     lines.extend(status.held.iter().map(|one| {
         let id = one.workspace_id.map(|id| format!(" ({id})"));
         let id = id.unwrap_or_default();

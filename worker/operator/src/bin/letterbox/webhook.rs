@@ -175,8 +175,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             let row = operator.webhook(operator.id(&webhook_id).await?).await?;
             let url = settings.addresses.webhook_url(row.address());
             let mut shown = output::value(&row);
-            let known = described(row.settings.tool(), &url);
-            if let (Some(shown), Value::Object(known)) = (shown.as_object_mut(), known) {
+            let known = row.settings.tool.map(|tool| described(tool, &url));
+            if let (Some(shown), Some(Value::Object(known))) = (shown.as_object_mut(), known) {
                 shown.extend(known);
             }
             shown["url"] = url.into();
@@ -221,9 +221,7 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
     let workspace = new.workspace.id(&operator).await?;
     let creating = operator.create_webhook(&keys, workspace, &wanted, secret);
     let created = creating.await?;
-    // Nobody knows the one that it has before it is set.
-    let is_shown = !new.secret_later;
-    let mut shown = shown(settings, &created, wanted.tool(), is_shown);
+    let mut shown = shown(settings, &created);
     shown["name"] = wanted.name.into();
     Ok(Output::One(shown))
 }
@@ -232,10 +230,9 @@ async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Fai
     let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
-    let former = operator.webhook(new.webhook_id).await?;
     let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
     let made = replacing.await?;
-    let mut shown = shown(settings, &made, former.settings.tool(), true);
+    let mut shown = shown(settings, &made);
     shown["replaces"] = json!(new.webhook_id);
     Ok(Output::One(shown))
 }
@@ -244,27 +241,21 @@ fn read_secret(file: &Path) -> Result<Secret, Failure> {
     Ok(Secret::new(file::read(file)?.trim_ascii().to_vec()))
 }
 
-/// A new webhook, at the only time that its secret is shown, if it is.
-pub(crate) fn shown(
-    settings: &CliSettings,
-    new: &NewWebhook,
-    tool: Tool,
-    is_secret_shown: bool,
-) -> Value {
+/// A new webhook, at the only time that its secret is shown.
+pub(crate) fn shown(settings: &CliSettings, new: &NewWebhook) -> Value {
     let url = settings.addresses.webhook_url(new.address);
-    let secret = String::from_utf8_lossy(new.secret.expose());
-    let secret = is_secret_shown.then_some(&*secret);
+    let secret = new.secret_text();
     let mut shown = json!({
         "webhook_id": new.address.webhook,
         "workspace_id": new.address.workspace,
         "url": url,
         "secret": secret,
     });
-    if let Some(token) = new.verify_token.as_ref().filter(|_| is_secret_shown) {
+    if let Some(token) = &new.verify_token {
         shown["verify_token"] = token.clone().into();
     }
-    shown["tool"] = json!(tool);
-    let steps = tool.described().steps(&url, secret);
+    shown["tool"] = json!(new.tool);
+    let steps = new.tool.described().steps(&url, secret.as_deref());
     if !steps.is_empty() {
         shown["setup"] = steps.into();
     }

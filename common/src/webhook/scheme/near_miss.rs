@@ -1,0 +1,217 @@
+//! How a refused request would have been right: the other ways to sign that its signature fits, for
+//! the owner of a webhook whose rules are not those of the tool that sends to it.
+
+use serde_json::Value;
+
+use super::{
+    parts::WebhookRequest,
+    rules::{Header, Rules},
+    words::{Encoding, SecretEncoding, TimeFormat},
+};
+use crate::{secret::Secret, webhook::keys::Algorithm};
+
+/// What tools put before signatures.
+const PREFIXES: [&str; 5] = ["", "sha256=", "sha1=", "sha512=", "v1="];
+/// What tools sign.
+const TEXTS: [&str; 4] = [
+    "{body}",
+    "{timestamp}.{body}",
+    "{timestamp}{body}",
+    "{url}{body}",
+];
+/// Parts of the names of headers that may have a signature.
+const NAMES: [&str; 3] = ["sign", "hmac", "digest"];
+const HMACS: [Algorithm; 3] = [
+    Algorithm::HmacSha256,
+    Algorithm::HmacSha512,
+    Algorithm::HmacSha1,
+];
+const TIMES: [TimeFormat; 3] = [
+    TimeFormat::Seconds,
+    TimeFormat::Milliseconds,
+    TimeFormat::Iso8601,
+];
+/// Maximum ways to write a signature for which texts and secrets are tried.
+const MAX_WRITTEN: usize = 6;
+
+impl Rules {
+    /// What of these rules would have to be different for the request to be right with this
+    /// secret, in the form of rules; `None` if no other way fits that is tried. May cost as much as
+    /// a hundred checks.
+    #[must_use]
+    pub fn near_miss(
+        &self,
+        secret: &Secret,
+        request: &WebhookRequest<'_>,
+        now: u64,
+    ) -> Option<String> {
+        let mut written = self.written(request);
+        written.truncate(MAX_WRITTEN);
+        let mut others = written.iter().flat_map(Self::computed);
+        let found = others
+            .find(|other| other.check().is_ok() && other.fits(secret, request, now))
+            .filter(|other| other != self)?;
+        self.difference(&found)
+    }
+
+    /// Whether the request is right by these rules with this secret.
+    pub(in crate::webhook) fn fits(
+        &self,
+        secret: &Secret,
+        request: &WebhookRequest<'_>,
+        now: u64,
+    ) -> bool {
+        let keys = self.has_signature(request).then(|| self.keys(secret).ok());
+        let keys = keys.flatten();
+        keys.is_some_and(|keys| self.verifies(&keys, request, now))
+    }
+
+    fn has_signature(&self, request: &WebhookRequest<'_>) -> bool {
+        !self.signatures(request.headers).is_empty()
+    }
+
+    /// The ways to write a signature in which the request has one, these rules' own first.
+    fn written(&self, request: &WebhookRequest<'_>) -> Vec<Self> {
+        let names = request.headers.keys().map(|name| name.as_str());
+        let names = names.filter(|header| NAMES.iter().any(|part| header.contains(part)));
+        let names = names.map(|header| Header::One(header.to_owned()));
+        let mut written = Vec::new();
+        for header in [self.header.clone()].into_iter().chain(names) {
+            for prefix in [&*self.prefix].into_iter().chain(PREFIXES) {
+                for encoding in Encoding::ALL.iter().copied() {
+                    for algorithm in HMACS {
+                        let rules = Self {
+                            header: header.clone(),
+                            prefix: prefix.to_owned(),
+                            encoding,
+                            algorithm,
+                            ..self.clone()
+                        };
+                        if rules.has_signature(request) && !written.contains(&rules) {
+                            written.push(rules);
+                        }
+                    }
+                }
+            }
+        }
+        written
+    }
+
+    /// The ways to compute what is written as these rules say, their own first.
+    fn computed(&self) -> Vec<Self> {
+        let texts = TEXTS.iter().filter_map(|text| text.parse().ok());
+        let mut computed = Vec::new();
+        for signed in [self.signed.clone()].into_iter().chain(texts) {
+            for timestamp_format in [self.timestamp_format].into_iter().chain(TIMES) {
+                for secret in [self.secret].iter().chain(SecretEncoding::ALL) {
+                    computed.push(Self {
+                        signed: signed.clone(),
+                        timestamp_format,
+                        secret: *secret,
+                        ..self.clone()
+                    });
+                }
+            }
+        }
+        computed
+    }
+
+    /// What other rules have that these don't have, as members of rules.
+    fn difference(&self, other: &Self) -> Option<String> {
+        let own = serde_json::to_value(self).ok()?;
+        let Value::Object(other) = serde_json::to_value(other).ok()? else {
+            return None;
+        };
+        let differs = other.iter().filter(|(name, value)| own[*name] != **value);
+        let told: Vec<_> = differs
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        // The usual ones are not written.
+        Some(match told.is_empty() {
+            true => "the usual algorithm and time".to_owned(),
+            false => told.join(", "),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::tests::{headers, request, rules, signed},
+        *,
+    };
+    use crate::webhook::Tool;
+
+    const NOW: u64 = 1_700_000_000;
+    const SECRET: &str = "MDEyMzQ1Njc4OWFiY2RlZg==";
+
+    fn custom(text: &str) -> Rules {
+        Rules::parse(text).unwrap()
+    }
+
+    #[test]
+    fn what_the_tool_does_otherwise_is_told() {
+        let own = r#"{"header": "x-sig", "encoding": "hex", "signed": "{body}"}"#;
+        let timed = r#"{"header": "x-sig", "encoding": "hex", "signed": "{timestamp}.{body}",
+            "timestamp_header": "x-time"}"#;
+        for (own, change, told) in [
+            (own, ("\"hex\"", "\"base64\""), "encoding \"base64\""),
+            (own, ("\"hex\"", "\"upper_hex\""), "encoding \"upper_hex\""),
+            (
+                own,
+                ("x-sig", "x-my-signature"),
+                "header \"x-my-signature\"",
+            ),
+            (
+                own,
+                ("\"hex\"", "\"hex\", \"prefix\": \"sha256=\""),
+                "prefix \"sha256=\"",
+            ),
+            (
+                own,
+                ("\"hex\"", "\"hex\", \"secret\": \"base64\""),
+                "secret \"base64\"",
+            ),
+            (
+                own,
+                (
+                    "\"hex\"",
+                    "\"base64\", \"algorithm\": \"hmac-sha1\", \"prefix\": \"sha1=\"",
+                ),
+                "algorithm \"hmac-sha1\", encoding \"base64\", prefix \"sha1=\"",
+            ),
+            (own, ("{body}", "{url}{body}"), "signed \"{url}{body}\""),
+            (timed, ("p}.{", "p}{"), "signed \"{timestamp}{body}\""),
+            (
+                timed,
+                (
+                    "\"x-time\"",
+                    "\"x-time\", \"timestamp_format\": \"milliseconds\"",
+                ),
+                "timestamp_format \"milliseconds\"",
+            ),
+        ] {
+            let tools = custom(&own.replace(change.0, change.1));
+            let headers = signed(&tools, SECRET, "{}", NOW, "");
+            let secret = Secret::new(SECRET.into());
+            let near = |body| custom(own).near_miss(&secret, &request(&headers, body), NOW);
+            assert_eq!(near(b"{}").as_deref(), Some(told), "{change:?}");
+            assert_eq!(near(b"[]"), None, "another body");
+        }
+    }
+
+    #[test]
+    fn the_tool_is_named_whose_rules_fit() {
+        for name in ["stripe", "shopify", "intercom"] {
+            let headers = signed(&rules(name), SECRET, "{}", NOW, "");
+            let secret = Secret::new(SECRET.into());
+            let found = Tool::that_fits(&secret, &request(&headers, b"{}"), NOW);
+            assert_eq!(found.map(Tool::as_str), Some(name));
+        }
+        let none = Secret::new(SECRET.into());
+        assert_eq!(
+            Tool::that_fits(&none, &request(&headers(&[]), b"{}"), NOW),
+            None
+        );
+    }
+}
