@@ -165,7 +165,7 @@ BEGIN
         'active_runs', 'runs', 'erased_runs', 'run_usage', 'signals', 'stored_bytes',
         'claims', 'changed_repeats', 'memory', 'form_links', 'workflows',
         'webhook_refusals', 'webhook_repeats', 'webhooks', 'forgotten_bodies', 'grants',
-        'connected_accounts', 'policies'] LOOP
+        'account_trials', 'connected_accounts', 'policies'] LOOP
         IF emptied = 'workflows' THEN
             -- Workflows and releases refer to each other: delete both in one statement.
             WITH piece AS (

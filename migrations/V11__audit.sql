@@ -54,7 +54,8 @@ BEGIN ATOMIC
         'browser_sha256', 'input')
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
                 AND name IN ('failure', 'failing') OR subject = 'subscriptions'
-                AND name IN ('failure', 'received'))
+                AND name IN ('failure', 'received') OR subject = 'account_trials'
+                AND name IN ('path', 'answer', 'error'))
         THEN '"(hidden)"' ELSE value END;
 END;
 COMMENT ON FUNCTION shown_in_audit IS

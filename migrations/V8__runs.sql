@@ -282,6 +282,7 @@ CREATE TABLE approvals (
     created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     workflow_id  uuid NOT NULL,
     proven_by    text CHECK (proven_by IN ('asserted', 'link', 'oidc')),
+    reason       text CHECK (char_length(reason) <= 500),
     PRIMARY KEY (workspace_id, approval_id),
     UNIQUE (workspace_id, run_id, action_id),
     CONSTRAINT people_decide CHECK (state NOT IN ('approved', 'denied')
@@ -293,6 +294,7 @@ COMMENT ON TABLE approvals IS
     'Approvals of requests by people. The request is in run_actions, exactly as it will be sent';
 COMMENT ON COLUMN approvals.approval_id IS
     'Identity of the question; one that is asked again has a new one';
+COMMENT ON COLUMN approvals.reason IS 'Why, in the words of who decided; null for none';
 COMMENT ON COLUMN approvals.state IS 'Decided at most once';
 COMMENT ON COLUMN approvals.expires_at IS 'After this it can''t be approved';
 COMMENT ON COLUMN approvals.decided_by IS 'The user who decided; null if none did';
@@ -603,7 +605,8 @@ BEGIN
     JOIN active_runs a ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id
     WHERE is_operator() OR w.workspace_id = ANY (workspaces_as('editor'))
     FOR NO KEY UPDATE OF a;
-    UPDATE approvals p SET state = answer, decided_by = m.user_id, decided_at = clock_timestamp()
+    UPDATE approvals p SET state = answer, decided_by = m.user_id, decided_at = clock_timestamp(),
+        reason = nullif(current_setting('letterbox.reason', true), '')
     FROM workspaces w JOIN members m ON m.workspace_id = w.workspace_id AND m.user_id = decider
     WHERE answer IN ('approved', 'denied')
       AND p.workspace_id = w.workspace_id AND p.approval_id = answered

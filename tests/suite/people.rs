@@ -89,6 +89,8 @@ impl Stranger {
         let accounts = world.operator().await.accounts(form.workspace).await;
         let granting = world.connect_by_grant(form.workspace, form.owner, "granted", &peer.url);
         granting.await;
+        let account = accounts.as_ref().unwrap()[0].account_id;
+        world.order(format!("account try {account}"));
         let own = world.workspace("Own").await;
         let eve = world.member(own, "eve", MemberRole::Owner).await;
         Self {
@@ -182,6 +184,7 @@ async fn the_rows_of_others_are_not_there() {
         }
     }
     let known = [
+        "account_trials",
         "active_runs",
         // What belongs to no workspace and may be read all the same.
         "all_workspaces",
@@ -405,6 +408,7 @@ async fn people_call_what_is_meant() {
         "acting",
         "answer_approval",
         "ask_sign_in_link",
+        "ask_trial",
         "begin_session",
         "begin_session_by",
         "call_me",

@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     config::Config,
     consumer::{Consumer, InHand},
-    executor::{Executor, Hand, Limits, Turns},
+    executor::{Executor, Hand, Limits, Turns, answer_trials},
     grants::Grants,
     memory::Mover,
     notices::Notices,
@@ -149,9 +149,11 @@ fn execute(
         stored_bytes.clone(),
         &writing,
     );
+    let executor = Arc::new(executor);
+    tasks.spawn("trials", |stop| answer_trials(executor.clone(), stop));
     let turns = Turns {
         worker: worker.clone(),
-        executor: Arc::new(executor),
+        executor,
         limits: Limits {
             workspace: usize::from(settings.runs_per_workspace),
             account: usize::from(settings.requests_per_account),

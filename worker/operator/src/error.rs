@@ -127,6 +127,18 @@ pub enum Reason {
          connect it again"
     )]
     GetsTokens,
+    /// It would be lost.
+    #[error("the draft was changed meanwhile, here or in another window: open it again")]
+    DraftConflict,
+    /// Such a trial can't be sent.
+    #[error(
+        "nothing was tried: a path begins with / and has at most 2,000 characters, and a mail \
+         server has none"
+    )]
+    InvalidTrial,
+    /// It would forget the one before.
+    #[error("nothing was tried: the account was tried less than five seconds ago")]
+    TriedJustNow,
     /// The account has a fixed credential, or needs no authorization.
     #[error("this account has a fixed credential: there is nothing to authorize")]
     OtherGrant,

@@ -7,8 +7,10 @@
 //! workspace, the statement finds it through the workspaces.
 
 mod account_settings;
+mod account_trials;
 mod accounts;
 mod addresses;
+mod answers;
 mod approvals;
 mod asking;
 mod audit;
@@ -58,8 +60,10 @@ use tokio_postgres::error::SqlState;
 
 pub use self::{
     account_settings::{AccountSecret, AccountSettings},
+    account_trials::TrialRow,
     accounts::{AccountRow, AccountUse, LastAnswer},
     addresses::Addresses,
+    answers::{Column, Csv},
     approvals::{ApprovalDetail, ApprovalRow, SteeringAction, WaitingApproval},
     audit::{AuditEntry, AuditFilter},
     dead_letters::{
@@ -103,8 +107,10 @@ const PROGRAM: &str = "letterbox";
 /// Every statement of the operator, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
     let nouns = [
+        account_trials::STATEMENTS,
         accounts::STATEMENTS,
         grants::STATEMENTS,
+        answers::STATEMENTS,
         approvals::STATEMENTS,
         audit::STATEMENTS,
         deploys::STATEMENTS,

@@ -32,6 +32,7 @@ mod run_in_progress;
 mod send;
 pub mod store;
 pub mod transition;
+mod trial;
 pub mod turns;
 mod verdict;
 
@@ -57,7 +58,6 @@ use letterbox_workflow::{
 use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub(crate) use self::turns::{Hand, Limits, Turns};
 use self::{
     batches::Batches,
     budget::Budget,
@@ -69,6 +69,10 @@ use self::{
     store::load::Loaded,
     transition::{Change, End, Failure, Outcome, Then, Transition, Written},
     turns::Place,
+};
+pub(crate) use self::{
+    trial::answer_trials,
+    turns::{Hand, Limits, Turns},
 };
 use crate::{egress::Egress, metrics, outcome, stored_bytes::StoredBytes, worker::Worker};
 

@@ -198,7 +198,7 @@ fn recorded_request(
 }
 
 /// Where the requests to an account go, if they may go there: people may write its row.
-fn base_url(account: &Account) -> Result<Url, String> {
+pub(super) fn base_url(account: &Account) -> Result<Url, String> {
     let parsed = account.base_url.parse();
     let url = parsed.map_err(|_| "the account's base URL is invalid".to_owned())?;
     account::check_base_url(&url)

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use letterbox_common::sealing::{OpenError, Place};
+use letterbox_common::{
+    ids::{UserId, WorkspaceId},
+    sealing::{OpenError, Place},
+};
 use letterbox_database::DatabaseError;
 use letterbox_traces::{Span, SpanKind, child};
 use letterbox_workflow::actions::{Outgoing, TIMEOUT};
@@ -74,6 +77,34 @@ impl Executor {
             record: run.record_of(next.action),
         };
         sending.stages().await
+    }
+
+    /// Opens a credential, for the moment of its use. A missing key may come back; what was altered
+    /// stays so.
+    pub(super) fn open_credential(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+        account: &Account,
+    ) -> Result<Credential, EgressError> {
+        let place = Place::AccountCredential {
+            workspace,
+            account: account.id,
+            user,
+            header: &account.header,
+            base_url: &account.base_url,
+        };
+        let opened = self.keys.open(place, &account.credential_sealed);
+        let value = opened.map_err(|error| {
+            metrics::UNOPENED_CREDENTIALS.increment(1);
+            tracing::error!(account_id = %account.id, %error, "a credential can't be decrypted");
+            let reason = format!("the account's credential can't be decrypted: {error}");
+            match error {
+                OpenError::UnknownKey { .. } => EgressError::NotSent(reason),
+                OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
+            }
+        })?;
+        Ok(Credential::of(&account.header, &value))
     }
 }
 
@@ -212,7 +243,11 @@ impl Sending<'_> {
         retries: Retries,
     ) -> Result<Exchange, DatabaseError> {
         let asked = Instant::now();
-        let opened = self.open_credential(&prepared.account);
+        let opened = self.executor.open_credential(
+            self.run.turn.workspace,
+            self.run.owner,
+            &prepared.account,
+        );
         let (answered, credential) = match opened {
             Ok(credential) => {
                 let answered = self.send(prepared, &credential, attempt).await;
@@ -282,30 +317,6 @@ impl Sending<'_> {
         let used = &account.credential_sealed;
         let refuse = || refuse_token(&executor.database, workspace, account.id, used, is_again);
         Ok(executor.persist(refuse).await?.0)
-    }
-
-    /// Opens a credential, for the moment of its use. A missing key may come back; what was altered
-    /// stays so.
-    fn open_credential(&self, account: &Account) -> Result<Credential, EgressError> {
-        let place = Place::AccountCredential {
-            workspace: self.run.turn.workspace,
-            account: account.id,
-            user: self.run.owner,
-            header: &account.header,
-            base_url: &account.base_url,
-        };
-        let keys = &self.executor.keys;
-        let opened = keys.open(place, &account.credential_sealed);
-        let value = opened.map_err(|error| {
-            metrics::UNOPENED_CREDENTIALS.increment(1);
-            tracing::error!(account_id = %account.id, %error, "a credential can't be decrypted");
-            let reason = format!("the account's credential can't be decrypted: {error}");
-            match error {
-                OpenError::UnknownKey { .. } => EgressError::NotSent(reason),
-                OpenError::Malformed | OpenError::Refused => EgressError::Refused(reason),
-            }
-        })?;
-        Ok(Credential::of(&account.header, &value))
     }
 
     /// The step of a trace that a request is. Neither its address nor what it carries is told: a

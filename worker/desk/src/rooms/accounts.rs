@@ -1,6 +1,8 @@
 //! Connected accounts: a person's own, and for an owner of the workspace all of them. Credentials
 //! are sealed to the workers: the desk can't open them.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::response::IntoResponse;
 use letterbox_common::{
@@ -10,6 +12,7 @@ use letterbox_common::{
 };
 use letterbox_operator::{
     AccountRow, AccountSecret, AccountSettings, AccountUse, GrantStatus, LastAnswer, Member,
+    TrialRow,
 };
 use url::Url;
 
@@ -20,6 +23,9 @@ use crate::{
     response::{Answered, Trouble, see},
     session::Cookie,
 };
+
+/// How long the answer of a trial is awaited: less than a page may take.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Template)]
 #[template(path = "accounts.html")]
@@ -33,6 +39,7 @@ struct AccountsPage<'v> {
     answers: Vec<LastAnswer>,
     members: Vec<Member>,
     grants: Vec<GrantStatus>,
+    trials: Vec<TrialRow>,
     refused: Option<String>,
 }
 
@@ -40,6 +47,11 @@ impl AccountsPage<'_> {
     fn grant(&self, account: &AccountRow) -> Option<&GrantStatus> {
         let mut grants = self.grants.iter();
         grants.find(|one| one.account_id == account.account_id)
+    }
+
+    fn trial(&self, account: &AccountRow) -> Option<&TrialRow> {
+        let mut trials = self.trials.iter();
+        trials.find(|one| one.account_id == account.account_id)
     }
 
     fn answer(&self, account: &AccountRow) -> Option<&LastAnswer> {
@@ -74,6 +86,7 @@ async fn found(visit: &Visit, place: PageWorkspace) -> Result<AccountsPage<'_>, 
         answers: operator.last_answers(workspace).await?,
         members: operator.members(workspace).await?,
         grants: operator.grants(workspace).await?,
+        trials: operator.trials(workspace).await?,
         refused: None,
         place,
     })
@@ -251,6 +264,13 @@ pub(crate) async fn rotate(To(visit, account): To<AccountId>) -> Answered {
     let secret = secret(&visit)?;
     let rotated = operator.rotate_account(&keys, account, &secret).await?;
     Ok(see_list("accounts", rotated.workspace_id))
+}
+
+/// Sends a GET to an account. What it answered is then shown with the account.
+pub(crate) async fn try_it(To(visit, account): To<AccountId>) -> Answered {
+    let path = visit.asked.form.get("path").unwrap_or("/").trim();
+    let tried = visit.operator.try_account(account, path, PATIENCE).await?;
+    Ok(see_list("accounts", tried.workspace_id))
 }
 
 /// Disconnects an account.

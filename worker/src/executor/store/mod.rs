@@ -8,6 +8,7 @@
 pub mod begin;
 pub mod load;
 mod rows;
+pub mod trials;
 pub mod write;
 
 use letterbox_common::ids::{RunId, WorkspaceId};
@@ -46,6 +47,7 @@ pub(super) fn statements() -> impl Iterator<Item = &'static [&'static Statement]
         STATEMENTS,
         load::STATEMENTS,
         begin::STATEMENTS,
+        trials::STATEMENTS,
         write::STATEMENTS,
     ]
     .into_iter()

@@ -14,6 +14,7 @@ mod http_request;
 mod outgoing;
 mod parser;
 mod reading;
+mod trial;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,6 +32,7 @@ pub use self::{
     http_request::RESERVED_HEADERS,
     outgoing::{BodyType, Conclusion, MAX_TIMEOUT, Outgoing, Request, TIMEOUT},
     reading::Reading,
+    trial::Trial,
 };
 pub(crate) use self::{http_request::METHODS, parser::parse};
 pub use crate::json::MAX_ANSWER;

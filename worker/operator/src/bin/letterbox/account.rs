@@ -1,6 +1,6 @@
 //! `letterbox account …`
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use letterbox_common::{
@@ -24,6 +24,9 @@ const COLUMNS: [&str; 7] = [
     "disconnected_at",
 ];
 
+/// How long the answer of a trial is awaited.
+const PATIENCE: Duration = Duration::from_secs(25);
+
 #[derive(Subcommand)]
 pub(crate) enum AccountCommand {
     /// Connect an account that the user's workflows may call; its credential is sealed at once
@@ -36,6 +39,15 @@ pub(crate) enum AccountCommand {
         account: Named<AccountId>,
         #[command(flatten)]
         secret: SecretFlags,
+    },
+    /// Send a GET to an account and show what it answers: as an action would, where the policy lets
+    /// that go on by itself
+    Try {
+        /// Id or name
+        account: Named<AccountId>,
+        /// The path below its address, with a query
+        #[arg(long, default_value = "/")]
+        path: String,
     },
     /// Disconnect an account; its credential is destroyed
     Disconnect {
@@ -108,6 +120,11 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
             let keys = key_ring(SealedColumn::AccountCredential)?;
             let account = operator.id(&account).await?;
             Output::one(&operator.rotate_account(&keys, account, &secret).await?)
+        }
+        AccountCommand::Try { account, path } => {
+            let operator = settings.operator().await?;
+            let account = operator.id(&account).await?;
+            Output::one(&operator.try_account(account, &path, PATIENCE).await?)
         }
         AccountCommand::Disconnect { account_id, yes } => {
             confirm_loss("the credential is destroyed", yes)?;

@@ -51,6 +51,7 @@ const EXAMPLES: &[&str] = &[
      --smtp smtps://mail.example.com --from 'Bakery <shop@example.com>' --basic-file password",
     "letterbox account list --workspace Acme",
     "letterbox account rotate crm --bearer-file token",
+    "letterbox account try crm --path /me",
     "letterbox account disconnect 01a1ff48-6c80-7651-82c4-c95867595738",
     "letterbox approval list --workspace Acme",
     "letterbox approval show 01a1ff48",

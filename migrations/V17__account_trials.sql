@@ -1,0 +1,71 @@
+-- Trials of accounts: a person asks, a worker sends a GET, and the answer is kept for an hour.
+
+CREATE TABLE account_trials (
+    workspace_id uuid NOT NULL,
+    account_id   uuid NOT NULL,
+    user_id      uuid NOT NULL,
+    path         text NOT NULL CHECK (path LIKE '/%' AND char_length(path) <= 2000),
+    asked_at     timestamptz NOT NULL DEFAULT now(),
+    taken_until  timestamptz,
+    answered_at  timestamptz,
+    status       integer,
+    answer       text CHECK (octet_length(answer) <= 65536),
+    error        text,
+    PRIMARY KEY (workspace_id, account_id),
+    FOREIGN KEY (workspace_id, account_id, user_id)
+        REFERENCES connected_accounts (workspace_id, account_id, user_id)
+);
+COMMENT ON TABLE account_trials IS 'The last trial of each account, for an hour';
+COMMENT ON COLUMN account_trials.user_id IS 'The owner of the account';
+COMMENT ON COLUMN account_trials.path IS 'Below the base URL of the account, with a query';
+COMMENT ON COLUMN account_trials.taken_until IS 'A worker sends it now, or has died';
+COMMENT ON COLUMN account_trials.status IS 'Of the answer; null if none came';
+COMMENT ON COLUMN account_trials.answer IS
+    'JSON text of its type and its beginning, without the credential; null if none came';
+COMMENT ON COLUMN account_trials.error IS
+    'Why an action would fail, or be tried again; null if it would be done';
+
+CREATE FUNCTION ask_trial(tenant uuid, account uuid, asked text) RETURNS timestamptz
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    asked_for timestamptz;
+BEGIN
+    PERFORM FROM connected_accounts a WHERE a.workspace_id = tenant AND a.account_id = account
+        AND a.disconnected_at IS NULL
+        AND (is_operator() OR a.user_id = (SELECT user_id FROM acting())
+            AND tenant = ANY (workspaces_as('runner')));
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'only its owner tries an account' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    INSERT INTO account_trials AS t (workspace_id, account_id, user_id, path)
+    SELECT a.workspace_id, a.account_id, a.user_id, asked FROM connected_accounts a
+    WHERE a.workspace_id = tenant AND a.account_id = account
+    ON CONFLICT (workspace_id, account_id) DO UPDATE SET path = EXCLUDED.path, asked_at = now(),
+        taken_until = NULL, answered_at = NULL, status = NULL, answer = NULL, error = NULL
+    WHERE t.asked_at NOT BETWEEN now() - interval '5 seconds' AND now()
+    RETURNING asked_at INTO asked_for;
+    RETURN asked_for;
+END
+$$;
+COMMENT ON FUNCTION ask_trial IS
+    'Asks for a trial, for an operator or the owner of the account, which forgets the one before; '
+    'null if that was asked for less than five seconds ago';
+
+REVOKE EXECUTE ON FUNCTION ask_trial FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION ask_trial TO letterbox_operator, letterbox_desk;
+GRANT SELECT, DELETE, UPDATE (taken_until, answered_at, status, answer, error) ON account_trials
+    TO letterbox_worker;
+GRANT SELECT ON account_trials TO letterbox_operator, letterbox_desk;
+
+-- Nobody but the owner of an account sees what it answers.
+
+ALTER TABLE account_trials ENABLE ROW LEVEL SECURITY;
+CREATE POLICY processes_see_all ON account_trials TO letterbox_worker, letterbox_operator
+    USING (true);
+CREATE POLICY owners_see ON account_trials FOR SELECT TO letterbox_desk USING (
+    user_id = (SELECT user_id FROM acting())
+    AND workspace_id = ANY ((SELECT workspaces_as('viewer'))::uuid[]));
+
+CREATE TRIGGER audit AFTER INSERT OR UPDATE OF asked_at ON account_trials
+    FOR EACH ROW WHEN (COALESCE(current_setting('role', true), '') NOT IN ('letterbox_gateway',
+        'letterbox_worker')) EXECUTE FUNCTION audit('account_id');

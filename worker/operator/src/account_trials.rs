@@ -1,0 +1,88 @@
+//! Trials of accounts: what one answers to a GET, before a workflow calls it. A worker sends it;
+//! the answer is kept for an hour.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use letterbox_common::ids::{AccountId, WorkspaceId};
+use letterbox_database::{FromRow, statements};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::{Operator, OperatorError, Reason, asking::Sought, run_detail::FailedAnswer};
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+statements! {
+    /// Asks for a trial; `None` if one was asked for a moment ago.
+    desk fn ask_trial(
+        workspace: WorkspaceId, account: AccountId, path: &str,
+    ) -> (Option<Timestamp>,) = "SELECT ask_trial($1, $2, $3) AS asked_at";
+
+    /// The last trials of the accounts of a workspace, or of one of them.
+    desk fn trials(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<TrialRow> = "
+SELECT account_id, workspace_id, path, asked_at, answered_at, status, answer, error FROM account_trials
+WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
+}
+
+/// The last trial of an account.
+#[derive(Debug, Clone, FromRow, Serialize)]
+pub struct TrialRow {
+    /// The account.
+    pub account_id: AccountId,
+    /// Its workspace.
+    pub workspace_id: WorkspaceId,
+    /// The path below its base URL, with a query.
+    pub path: String,
+    /// When it was asked for, by the database's clock.
+    pub asked_at: Timestamp,
+    /// When it was answered; `None` while no worker has.
+    pub answered_at: Option<Timestamp>,
+    /// The status of the answer; `None` if none came.
+    pub status: Option<i32>,
+    /// The beginning of the answer. A stranger may have written it.
+    #[row(with = answer)]
+    pub answer: Option<FailedAnswer>,
+    /// Why an action would fail, or be tried again; `None` if it would be done.
+    pub error: Option<String>,
+}
+
+fn answer(json: Option<&str>) -> Option<FailedAnswer> {
+    serde_json::from_str(json?).ok()
+}
+
+impl Operator {
+    /// Sends a GET to an account, and waits so long for its answer: that may take 20 seconds.
+    ///
+    /// # Errors
+    /// When there is no such account, it sends e-mail, or it was tried a moment ago.
+    pub async fn try_account(
+        &self,
+        account: AccountId,
+        path: &str,
+        patience: Duration,
+    ) -> Result<TrialRow, OperatorError> {
+        let found = self.connected_account(account).await?;
+        if found.sender.is_some() || !path.starts_with('/') || path.len() > 2_000 {
+            return Err(Reason::InvalidTrial.into());
+        }
+        let workspace = found.workspace_id;
+        let (asked_at,) = ask_trial(self, workspace, account, path).await?;
+        let asked_at = asked_at.ok_or(Reason::TriedJustNow)?;
+        let began = Instant::now();
+        loop {
+            sleep(LOOK_EVERY).await;
+            let row = trials(self, workspace, Some(account)).await?.pop();
+            let row = row.filter(|row| row.asked_at == asked_at);
+            let row = row.found("trial: it was asked for once more")?;
+            if row.answered_at.is_some() || began.elapsed() > patience {
+                return Ok(row);
+            }
+        }
+    }
+
+    /// The last trials of the accounts of a workspace.
+    pub async fn trials(&self, workspace: WorkspaceId) -> Result<Vec<TrialRow>, OperatorError> {
+        trials(self, workspace, None).await
+    }
+}

@@ -1,0 +1,41 @@
+//! The statements of trials.
+
+use jiff::Timestamp;
+use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
+use letterbox_database::{FromRow, statements};
+
+statements! {
+    /// Takes what was asked and not answered, each for 40 seconds, and forgets what is an hour old.
+    pub fn take_trials(most: i64) -> Vec<DueTrial> = "
+WITH forgotten AS (
+    DELETE FROM account_trials WHERE asked_at < now() - interval '1 hour'
+), due AS (
+    SELECT workspace_id, account_id FROM account_trials
+    WHERE answered_at IS NULL AND asked_at > now() - interval '1 minute'
+      AND (taken_until > now()) IS NOT TRUE
+    ORDER BY asked_at LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+UPDATE account_trials t SET taken_until = now() + interval '40 seconds'
+FROM due JOIN connected_accounts a USING (workspace_id, account_id)
+WHERE t.workspace_id = due.workspace_id AND t.account_id = due.account_id
+RETURNING t.workspace_id, t.account_id, t.user_id, t.asked_at, t.path, a.name";
+
+    /// Answers a trial that was not asked for once more since.
+    pub fn answer_trial(
+        workspace: WorkspaceId, account: AccountId, asked_at: Timestamp, status: Option<i32>,
+        answer: Option<&str>, error: Option<&str>,
+    ) = "
+UPDATE account_trials SET answered_at = now(), status = $4, answer = $5, error = $6
+WHERE workspace_id = $1 AND account_id = $2 AND asked_at = $3 AND answered_at IS NULL";
+}
+
+/// A trial that is to be sent.
+#[derive(FromRow)]
+pub struct DueTrial {
+    pub workspace_id: WorkspaceId,
+    pub account_id: AccountId,
+    pub user_id: UserId,
+    pub asked_at: Timestamp,
+    pub path: String,
+    pub name: String,
+}

@@ -1,0 +1,137 @@
+//! Trials: an owner asks what an account answers, before a workflow calls it. A worker sends the
+//! GET as it sends the request of an action: where the policy lets it go on by itself, through the
+//! same egress, with the same credential, and judges the answer in the same way.
+
+use std::{sync::Arc, time::Duration};
+
+use letterbox_workflow::{
+    ActionFacts, Decision, Taint,
+    actions::{TIMEOUT, TOOL_CALL, Trial},
+};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+use uuid::Uuid;
+
+use super::{
+    Executor,
+    prepare::base_url,
+    record::{Account, Hindrance},
+    store::{
+        load,
+        trials::{DueTrial, answer_trial, take_trials},
+    },
+    verdict::{Verdict, judge},
+};
+use crate::leased::{Pace, Place, work};
+
+const PACE: Pace = Pace {
+    every: Duration::from_secs(1),
+    at_once: 4,
+    begins_within: Duration::from_secs(15),
+};
+/// How much of an answer is read: as much as is shown, and one byte more.
+const MOST: usize = 2 * 1024 + 1;
+
+/// What came of a trial.
+#[derive(Default)]
+struct Tried {
+    status: Option<i32>,
+    /// JSON text, as it is kept of a failed action's answer.
+    answer: Option<String>,
+    /// Why an action would fail, or be tried again.
+    error: Option<String>,
+}
+
+/// Answers what owners try, until `stop`.
+pub(crate) async fn answer_trials(executor: Arc<Executor>, stop: CancellationToken) {
+    let take = |most| take_trials(&executor.database, most as i64);
+    work(&PACE, &stop, take, |due, place| executor.answer(due, place)).await;
+}
+
+impl Executor {
+    async fn answer(&self, due: DueTrial, _place: Place) {
+        let tried = match self.try_account(&due).await {
+            Ok(tried) => tried,
+            Err(Hindrance::Lasting(why) | Hindrance::Local(why)) => Tried {
+                error: Some(why),
+                ..Tried::default()
+            },
+            // The lease ends by itself.
+            Err(Hindrance::Database(_)) => return,
+        };
+        let (answer, error) = (tried.answer.as_deref(), tried.error.as_deref());
+        let (workspace, account, asked_at) = (due.workspace_id, due.account_id, due.asked_at);
+        let database = &self.database;
+        // The database crate logs a failure, and the lease ends by itself.
+        let _ = answer_trial(
+            database,
+            workspace,
+            account,
+            asked_at,
+            tried.status,
+            answer,
+            error,
+        )
+        .await;
+    }
+
+    async fn try_account(&self, due: &DueTrial) -> Result<Tried, Hindrance> {
+        let (workspace, owner) = (due.workspace_id, due.user_id);
+        let trial = Trial::new(due.name.clone(), due.path.clone());
+        let now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
+        let policy = self.parsed.policy(workspace, now.policy_version).await??;
+        let account = now.account.filter(|one| one.id == due.account_id);
+        let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
+        let request = trial.request(&base_url(&account)?);
+        let request = request.map_err(|error| error.to_string())?;
+        let url = request.url.parse::<Url>().ok();
+        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
+        let facts = ActionFacts {
+            host,
+            action: TOOL_CALL.name,
+            account: &due.name,
+            method: &request.method,
+            taint: Taint::default(),
+        };
+        let decision = policy.decide(&facts).decision;
+        if let Some(why) = hindered(now.is_held, now.owner_may_run, &account, decision) {
+            return Err(why.to_owned().into());
+        }
+        let credential = match self.open_credential(workspace, owner, &account) {
+            Ok(credential) => credential,
+            Err(error) => return Err(error.to_string().into()),
+        };
+        let egress = &self.egress;
+        let sending = egress.send(&request, &credential, Uuid::new_v4(), TIMEOUT, MOST, None);
+        let answered = sending.await;
+        // As the first one of two attempts: nothing is given up.
+        let error = match judge(&trial, &answered, 1, 2) {
+            Verdict::Done { .. } => None,
+            Verdict::Fail { reason, .. } => Some(reason),
+            Verdict::Retry { error, .. } => Some(error),
+        };
+        let answered = answered.ok();
+        Ok(Tried {
+            status: answered.as_ref().map(|response| response.status.into()),
+            answer: answered.map(|response| response.beginning(&credential.secrets())),
+            error,
+        })
+    }
+}
+
+/// Why nothing may be sent; an action would wait or fail.
+fn hindered(
+    is_held: bool,
+    owner_may_run: bool,
+    account: &Account,
+    decision: Decision,
+) -> Option<&'static str> {
+    match decision {
+        _ if is_held => Some("nothing was sent: the workspace is held"),
+        _ if !owner_may_run => Some("nothing was sent: its owner may not run workflows"),
+        _ if account.waits => Some("nothing was sent: it waits for a token, or for its owner"),
+        Decision::Allow => None,
+        Decision::Approve => Some("nothing was sent: the policy wants an approval for that"),
+        Decision::Deny => Some("nothing was sent: the policy denies that"),
+    }
+}
