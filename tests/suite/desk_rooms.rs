@@ -75,12 +75,15 @@ async fn an_owner_publishes_a_form() {
         ("definition", &right),
     ];
     let workflow = place(&ada.order_with_file("/forms", &form).await);
-    ada.assert_shows(&workflow, "it has never been deployed")
+    ada.assert_shows(&workflow, "It has never been deployed")
         .await;
 
-    let order = async |verb: &str, form: &[(&str, &str)]| {
+    let unsure = async |verb: &str, form: &[(&str, &str)]| {
         ada.order_with_file(&format!("{workflow}/{verb}"), form)
             .await
+    };
+    let order = async |verb: &str, form: &[(&str, &str)]| {
+        unsure(verb, &[form, &[("sure", "yes")]].concat()).await
     };
     let deploy = order("deploy", &[("definition", &wrong), ("how", "deploy")]).await;
     assert_eq!(deploy.status(), StatusCode::UNPROCESSABLE_ENTITY);
@@ -124,6 +127,10 @@ async fn an_owner_publishes_a_form() {
     }
 
     let link = made(&[]).await;
+    for verb in ["link", "deploy", "end-link", "pause", "activate", "draft"] {
+        let refused = unsure(verb, &[("how", "deploy")]).await;
+        assert_eq!(refused.status(), StatusCode::CONFLICT, "{verb}");
+    }
     place(&order("end-link", &[]).await);
     link.assert_dead().await;
     let link = made(&[]).await;
@@ -140,8 +147,8 @@ async fn an_owner_publishes_a_form() {
             "{verb}: {page}"
         );
     }
-    let unsure = order("delete", &[]).await;
-    assert_eq!(unsure.status(), StatusCode::CONFLICT);
+    let kept = unsure("delete", &[]).await;
+    assert_eq!(kept.status(), StatusCode::CONFLICT);
     let deleted = order("delete", &[("sure", "yes")]).await;
     assert_eq!(place(&deleted), format!("/forms?workspace={workspace}"));
     assert!(

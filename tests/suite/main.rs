@@ -1,6 +1,7 @@
 //! The suite: one file a behaviour, all of it on real servers and real processes. Run it with
 //! `deploy/test`.
 
+mod account_trials;
 mod agents;
 mod ages;
 mod alerts;
@@ -26,6 +27,7 @@ mod delivery_once;
 mod demo;
 mod dependencies;
 mod desk;
+mod desk_forms;
 mod desk_places;
 mod desk_rooms;
 mod desk_sign_in;

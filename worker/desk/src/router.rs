@@ -18,7 +18,7 @@ use crate::{
     oidc,
     request::Connection,
     response::{HEADERS, Trouble},
-    rooms::{Visit, accounts, forms, people, runs, sign_in, waiting, webhooks},
+    rooms::{Visit, accounts, answers, forms, people, questions, runs, sign_in, waiting, webhooks},
 };
 
 const STYLE: &str = include_str!("../static/desk.css");
@@ -44,6 +44,12 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/forms", get(forms::list).post(forms::create))
         .route("/forms/new", get(forms::new))
         .route("/forms/{id}", get(forms::show))
+        .route("/forms/{id}/answers", get(answers::list))
+        .route("/forms/{id}/answers.csv", get(answers::file))
+        .route(
+            "/forms/{id}/questions",
+            get(questions::show).post(questions::save),
+        )
         .route("/forms/{id}/deploy", post(forms::deploy))
         .route("/forms/{id}/link", get(forms::new_link).post(forms::link))
         .route("/forms/{id}/end-link", post(forms::end_link))
@@ -66,6 +72,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/accounts/callback/{host}", get(accounts::come_back))
         .route("/accounts/{id}/authorize", get(accounts::authorize))
         .route("/accounts/{id}/rotate", post(accounts::rotate))
+        .route("/accounts/{id}/try", post(accounts::try_it))
         .route("/accounts/{id}/disconnect", post(accounts::disconnect))
         .route("/webhooks", get(webhooks::list).post(webhooks::create))
         .route("/webhooks/{id}", get(webhooks::show))

@@ -23,8 +23,8 @@ const MOST_COUNTED: i64 = 10_000;
 macro_rules! columns {
     () => {
         "p.approval_id, p.workspace_id, p.run_id, p.action_id, p.state, p.expires_at, p.decided_by,
-    p.decided_at, p.created_at, a.type AS action_type, a.untrusted, a.steered_by, a.decision_rule,
-    a.policy_version, a.request"
+    p.decided_at, p.reason, p.created_at, a.type AS action_type, a.untrusted, a.steered_by,
+    a.decision_rule, a.policy_version, a.request"
     };
 }
 
@@ -54,7 +54,8 @@ ORDER BY w.name, w.workspace_id, f.name, f.workflow_id, p.created_at, p.approval
     /// One question with its context.
     desk fn approval(approval: ApprovalId) -> Option<QuestionRow> = concat!("
 SELECT ", columns!(), ", f.workflow_id, f.name AS workflow_name, w.name AS workspace_name,
-       coalesce(u.name, 'a former member') AS owner_name, r.run_as AS owner_id, r.received_at,
+       coalesce(u.name, 'a former member') AS owner_name, d.name AS decided_by_name,
+       r.run_as AS owner_id, r.received_at,
        l.actions, l.on_failure,
        p.state = 'pending' AND p.expires_at > question_clock(w.workspace_id) AS is_open
 FROM workspaces w JOIN approvals p ON p.workspace_id = w.workspace_id AND p.approval_id = $1
@@ -62,6 +63,7 @@ JOIN run_actions a
     ON a.workspace_id = p.workspace_id AND a.run_id = p.run_id AND a.action_id = p.action_id
 JOIN runs r ON r.workspace_id = p.workspace_id AND r.run_id = p.run_id
 LEFT JOIN users u ON u.user_id = r.run_as
+LEFT JOIN users d ON d.user_id = p.decided_by
 JOIN workflows f ON f.workspace_id = r.workspace_id AND f.workflow_id = r.workflow_id
 JOIN releases l ON l.workspace_id = r.workspace_id AND l.workflow_id = r.workflow_id
     AND l.release_id = r.release_id");
@@ -124,6 +126,8 @@ pub struct ApprovalRow {
     pub decided_by: Option<UserId>,
     /// When it was answered or closed; `None` while it is open.
     pub decided_at: Option<Timestamp>,
+    /// Why, in the words of who answered.
+    pub reason: Option<String>,
     /// When it was asked, by the database's clock.
     pub created_at: Timestamp,
 }
@@ -165,6 +169,8 @@ pub struct ApprovalDetail {
     pub owner_id: UserId,
     /// The name of that user.
     pub owner_name: String,
+    /// The name of who answered; `None` while nobody has, and for who was deleted.
+    pub decided_by_name: Option<String>,
     /// When the submission was received.
     pub received_at: Timestamp,
     /// The submission, which a stranger wrote; `None` if it was forgotten.

@@ -57,7 +57,7 @@ SELECT a.action_id, a.type AS action_type, a.state, a.untrusted, a.steered_by, a
        a.error, a.retry_at, a.started_at, a.finished_at,
        trunc(extract(epoch FROM a.finished_at - a.started_at) * 1000)::bigint
            AS duration_milliseconds,
-       p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.expires_at,
+       p.approval_id, p.state AS approval_state, p.decided_by, p.decided_at, p.reason, p.expires_at,
        u.name AS decided_by_name
 FROM run_actions a LEFT JOIN approvals p USING (workspace_id, run_id, action_id)
 LEFT JOIN users u ON u.user_id = p.decided_by
@@ -167,6 +167,8 @@ pub struct ActionApproval {
     pub decided_by_name: Option<String>,
     /// When it was answered or closed; `None` while it is open.
     pub decided_at: Option<Timestamp>,
+    /// Why, in the words of who answered.
+    pub reason: Option<String>,
     /// From this time on it can't be answered.
     pub expires_at: Timestamp,
 }
@@ -183,6 +185,7 @@ impl ActionApproval {
             decided_by: row.try_get("decided_by")?,
             decided_by_name: row.try_get("decided_by_name")?,
             decided_at: row.try_get("decided_at")?,
+            reason: row.try_get("reason")?,
             expires_at: row.try_get("expires_at")?,
         }))
     }

@@ -70,7 +70,7 @@ FROM visible_runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id =
 ORDER BY run_id DESC LIMIT $10";
 
     /// The submissions to a workflow, oldest first, between two ids.
-    fn answers_of_form(
+    desk fn answers_of_form(
         workspace: WorkspaceId, workflow: WorkflowId, since: Option<Timestamp>,
         until: Option<Timestamp>, above_id: Option<RunId>, below_id: Option<RunId>, limit: i64,
     ) -> Vec<FormAnswer> = "
@@ -225,13 +225,7 @@ impl Operator {
     ) -> Result<Vec<RunRow>, OperatorError> {
         self.need_workspace(workspace).await?;
         if let Some((_, value)) = &filter.field {
-            if value.chars().count() > MAX_LOOKUP_TEXT {
-                return Err(Reason::ValueTooLong.into());
-            }
-            // An empty list would say that no run has this value.
-            if !is_searchable(self, workspace).await?.0 {
-                return Err(Reason::NotSearchable.into());
-            }
+            self.need_searchable(workspace, value).await?;
         }
         let states = (!filter.states.is_empty()).then_some(&filter.states[..]);
         let below_id = filter.until.map(before_id).into_iter().chain(before).min();
@@ -251,6 +245,21 @@ impl Operator {
             limit.into(),
         )
         .await
+    }
+
+    /// Fails if a submitted value can't be found: an empty list would say that no run has it.
+    pub(crate) async fn need_searchable(
+        &self,
+        workspace: WorkspaceId,
+        value: &str,
+    ) -> Result<(), OperatorError> {
+        if value.chars().count() > MAX_LOOKUP_TEXT {
+            return Err(Reason::ValueTooLong.into());
+        }
+        match is_searchable(self, workspace).await? {
+            (true,) => Ok(()),
+            (false,) => Err(Reason::NotSearchable.into()),
+        }
     }
 
     /// Lists the submissions to a workflow, oldest first, at most `limit`; those after a run, and

@@ -9,7 +9,6 @@
 
 use jiff::Timestamp;
 use letterbox_common::{
-    form::Form,
     ids::{FormLinkId, ReleaseId, UserId, WorkflowId, WorkspaceId},
     states::WorkflowState,
 };
@@ -77,9 +76,13 @@ LEFT JOIN releases r
 LEFT JOIN form_links l
     ON l.workspace_id = f.workspace_id AND l.workflow_id = f.workflow_id AND l.ended_at IS NULL");
 
-    /// The forms of a workflow, the one of the newest release first.
-    desk fn forms_of_workflow(workspace: WorkspaceId, workflow: WorkflowId) -> Vec<(String,)> = "
-SELECT form FROM releases WHERE workspace_id = $1 AND workflow_id = $2 ORDER BY number DESC";
+    /// Replaces the definition that the next deploy takes, if it is still the former one.
+    desk fn save_draft(
+        workspace: WorkspaceId, workflow: WorkflowId, former: &str, definition: &str,
+    ) -> u64 = "
+UPDATE workflows SET definition = $4
+WHERE workspace_id = $1 AND workflow_id = $2 AND coalesce(definition, '') = $3
+  AND state <> 'deleted'";
 
     /// The workflows of a workspace, oldest first.
     desk fn workflows(workspace: WorkspaceId) -> Vec<WorkflowRow> = concat!("
@@ -164,6 +167,10 @@ pub struct WorkflowDetail {
     /// The definition that the next deploy uses, if it is given no other.
     #[row(with = optional_json)]
     pub definition: Option<Value>,
+    /// Its text, as it was given.
+    #[serde(skip)]
+    #[row(name = definition)]
+    pub text: Option<String>,
 }
 
 impl Operator {
@@ -183,6 +190,25 @@ impl Operator {
         let id = WorkflowId::generate();
         let created = create_workflow(self, workspace, id, owner, name, definition).await?;
         created.ok_or(Reason::OwnerMustRun.into())
+    }
+
+    /// Replaces the definition of a workflow that the next deploy takes. `former` is the one that
+    /// was edited.
+    ///
+    /// # Errors
+    /// When the definition has mistakes, or it was changed since.
+    pub async fn save_draft(
+        &self,
+        workflow: WorkflowId,
+        former: &str,
+        definition: &str,
+    ) -> Result<(), OperatorError> {
+        Definition::check(definition).map_err(Reason::InvalidDefinition)?;
+        let workspace = self.home(workflow).await?;
+        match save_draft(self, workspace, workflow, former, definition).await? {
+            0 => Err(Reason::DraftConflict.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Moves a workflow. The live link dies with it.
@@ -235,22 +261,6 @@ impl Operator {
     /// Gives one workflow with its definition.
     pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
         self::workflow(self, workflow).await?.found("workflow")
-    }
-
-    /// Lists the keys of all fields that forms of a workflow have had: those of the newest release
-    /// first, each once.
-    pub async fn field_keys(&self, workflow: WorkflowId) -> Result<Vec<String>, OperatorError> {
-        let forms = forms_of_workflow(self, self.home(workflow).await?, workflow).await?;
-        let forms = forms
-            .iter()
-            .filter_map(|(form,)| serde_json::from_str::<Form>(form).ok());
-        let mut keys: Vec<String> = Vec::new();
-        for field in forms.flat_map(|form| form.fields) {
-            if !keys.contains(&field.key) {
-                keys.push(field.key);
-            }
-        }
-        Ok(keys)
     }
 
     /// Lists the workflows of a workspace, deleted ones included.

@@ -2,11 +2,12 @@
 //! what they do, and editors can stop them.
 
 use askama::Template;
+use axum::response::Response;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use letterbox_common::{ids::WorkflowId, states::WorkflowState};
 use letterbox_operator::{
-    Changes, Closing, DeployPlan, LiveLink, Losing, Member, Move, OperatorError, Problem, Reason,
-    ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
+    Changes, Closing, DeployPlan, LiveLink, Losing, Member, Move, NewFormLink, OperatorError,
+    Problem, Reason, ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
 };
 use serde_json::Value;
 
@@ -28,6 +29,8 @@ struct Draft {
     text: String,
     /// Its form, to look at.
     form: Value,
+    /// Whether nothing was to be deployed.
+    is_checked_only: bool,
     problems: Vec<Problem>,
     /// What a deploy would change.
     plan: Option<DeployPlan>,
@@ -103,7 +106,7 @@ pub(crate) async fn new(visit: Visit) -> Answered {
     let page = NewFormPage {
         visit: &visit,
         place: visit.some_place().await?,
-        draft: Draft::of(EXAMPLE.to_owned()),
+        draft: Draft::default(),
     };
     Ok(visit.page("New form", &page))
 }
@@ -112,13 +115,17 @@ pub(crate) async fn new(visit: Visit) -> Answered {
 pub(crate) async fn create(visit: Visit) -> Answered {
     let place = visit.some_place().await?;
     let name = visit.given("name")?;
-    let text = visit.given("definition")?;
+    let given = visit.asked.form.get("definition");
     let operator = &visit.operator;
+    let text = given.unwrap_or(EXAMPLE);
     let creating = operator.create_workflow(place.workspace, visit.user, name, text);
     match creating.await {
-        Ok(created) => Ok(see(&format!("/forms/{}", created.workflow_id))),
+        Ok(created) => {
+            let next = if given.is_none() { "/questions" } else { "" };
+            Ok(see(&format!("/forms/{}{next}", created.workflow_id)))
+        }
         Err(error) => {
-            let draft = Draft::of(text.to_owned()).refused(error)?;
+            let draft = Draft::of(given.unwrap_or_default().to_owned()).refused(error)?;
             let visit = &visit;
             let page = NewFormPage {
                 visit,
@@ -133,8 +140,8 @@ pub(crate) async fn create(visit: Visit) -> Answered {
 /// One workflow.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
-    let draft = workflow.definition.as_ref().map(pretty).unwrap_or_default();
-    let page = shown(&visit, workflow, Draft::of(draft)).await?;
+    let draft = Draft::of(workflow.text.clone().unwrap_or_default());
+    let page = shown(&visit, workflow, draft).await?;
     Ok(visit.page("Form", &page))
 }
 
@@ -194,34 +201,49 @@ async fn shown(
     })
 }
 
-fn pretty(definition: &Value) -> String {
-    format!("{definition:#}")
-}
-
-/// Deploys a definition, or only says what that would do.
+/// Deploys the draft, or a definition that is given; or only says what that would do.
 pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
     let operator = &visit.operator;
-    let text = visit.given("definition")?;
-    let mut draft = Draft::of(text.to_owned());
+    let found = operator.workflow(workflow).await?;
+    let text = visit.asked.form.get("definition");
+    let mut draft = Draft::of(
+        text.or(found.text.as_deref())
+            .unwrap_or_default()
+            .to_owned(),
+    );
     let failed = match visit.given("how")? {
-        "check" => match operator.plan_deploy(workflow, Some(text)).await {
-            Ok(plan) => {
-                draft.plan = Some(plan);
-                let workflow = operator.workflow(workflow).await?;
-                let page = shown(&visit, workflow, draft).await?;
-                return Ok(visit.page("Form", &page));
+        "check" => {
+            draft.is_checked_only = true;
+            match operator.plan_deploy(workflow, text).await {
+                Ok(plan) => {
+                    draft.plan = Some(plan);
+                    let page = shown(&visit, found, draft).await?;
+                    return Ok(visit.page("Form", &page));
+                }
+                Err(error) => error,
             }
-            Err(error) => error,
-        },
-        "deploy" => match operator.deploy(workflow, Some(text)).await {
-            Ok(_) => return Ok(see(&format!("/forms/{workflow}"))),
-            Err(error) => error,
-        },
+        }
+        how @ ("deploy" | "deploy_and_link") => {
+            need_sure_of_link(&visit, &found)?;
+            let closing = (how == "deploy_and_link").then(Closing::default);
+            match operator.deploy_with(workflow, text, closing).await {
+                Ok((_, Some(made))) => return Ok(show_link(&visit, &made)),
+                Ok((_, None)) => return Ok(see(&format!("/forms/{workflow}"))),
+                Err(error) => error,
+            }
+        }
         _ => return Err(Trouble::Unreadable),
     };
-    let draft = draft.refused(failed)?;
-    let page = shown(&visit, operator.workflow(workflow).await?, draft).await?;
+    let page = shown(&visit, found, draft.refused(failed)?).await?;
     Ok(visit.refusal("Form", &page))
+}
+
+/// What ends the link that people have needs a ticked box.
+fn need_sure_of_link(visit: &Visit, workflow: &WorkflowDetail) -> Result<(), Trouble> {
+    match workflow.form_link_id {
+        Some(_) => visit.need_sure(),
+        None => Ok(()),
+    }
 }
 
 /// Makes a form link, which is shown once.
@@ -236,9 +258,14 @@ pub(crate) async fn link(To(visit, workflow): To<WorkflowId>) -> Answered {
         at: form.get("closes_at").map(moment).transpose()?,
         after_answers: answers,
     };
+    need_sure_of_link(&visit, &visit.operator.workflow(workflow).await?)?;
     let made = visit.operator.create_form_link(workflow, closing).await?;
+    Ok(show_link(&visit, &made))
+}
+
+fn show_link(visit: &Visit, made: &NewFormLink) -> Response {
     let place = format!("/forms/{}/link", made.workflow);
-    Ok(visit.show_once(&place, &made.workflow, made.token.expose()))
+    visit.show_once(&place, &made.workflow, made.token.expose())
 }
 
 #[derive(Template)]
@@ -269,12 +296,14 @@ fn moment(text: &str) -> Result<Timestamp, Trouble> {
 
 /// Ends the link of a workflow.
 pub(crate) async fn end_link(To(visit, workflow): To<WorkflowId>) -> Answered {
+    visit.need_sure()?;
     let ended = visit.operator.end_form_link(workflow).await?;
     Ok(see(&format!("/forms/{}", ended.workflow_id)))
 }
 
 /// Moves a workflow.
 pub(crate) async fn move_to(To(visit, workflow): To<WorkflowId>, to: Move) -> Answered {
+    need_sure_of_link(&visit, &visit.operator.workflow(workflow).await?)?;
     let moved = visit.operator.move_workflow(workflow, to).await?;
     Ok(see(&format!("/forms/{}", moved.workflow_id)))
 }

@@ -1,8 +1,10 @@
 //! The rooms: each file has the pages of one, and what can be done there.
 
 pub(crate) mod accounts;
+pub(crate) mod answers;
 pub(crate) mod forms;
 pub(crate) mod people;
+pub(crate) mod questions;
 pub(crate) mod runs;
 pub(crate) mod sign_in;
 pub(crate) mod waiting;

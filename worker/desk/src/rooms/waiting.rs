@@ -23,6 +23,8 @@ struct WaitingPage<'v> {
     /// By workflow.
     questions: Vec<WaitingApproval>,
     accounts: Vec<AccountRow>,
+    /// What was done just now.
+    done: Option<String>,
 }
 
 impl WaitingPage<'_> {
@@ -43,8 +45,15 @@ impl WaitingPage<'_> {
 pub(crate) async fn waiting(visit: Visit) -> Answered {
     let mut accounts = visit.operator.waiting_accounts().await?;
     accounts.retain(|account| account.user_id == visit.user);
+    let query = &visit.asked.query;
+    let answers = [ApprovalState::Approved, ApprovalState::Denied].into_iter();
+    let mut done = answers.filter_map(|answer| {
+        let count: u32 = query.get(answer.as_str())?.parse().ok()?;
+        Some(format!("{count} {answer}."))
+    });
     let page = WaitingPage {
         visit: &visit,
+        done: done.next(),
         questions: visit.operator.waiting_approvals(None, EACH).await?,
         accounts,
     };
@@ -98,14 +107,15 @@ pub(crate) async fn answer(visit: Visit) -> Answered {
         }
     }
     if refused.is_empty() {
-        return Ok(see("/"));
+        return match answered {
+            0 => Err(Trouble::Refused("Nothing was chosen.".to_owned())),
+            _ => Ok(see(&format!("/?{answer}={answered}"))),
+        };
     }
     refused.dedup();
-    let verb = if answer == ApprovalState::Approved {
-        "approved"
-    } else {
-        "denied"
-    };
-    let told = format!("{answered} {verb}. {}", refused.join(" "));
-    Err(Trouble::Refused(told))
+    let refused = refused.join(" ");
+    Err(Trouble::Refused(match answered {
+        0 => refused,
+        _ => format!("{answered} {answer}. {refused}"),
+    }))
 }

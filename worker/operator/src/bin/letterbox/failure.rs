@@ -34,6 +34,11 @@ pub(crate) enum Failure {
          'letterbox use'"
     )]
     NoWorkspace,
+    #[error(
+        "which workspace? Name it by --workspace or LETTERBOX_WORKSPACE: for an order that gives \
+         rights, what 'letterbox use' has chosen does not count"
+    )]
+    NoWorkspaceToGrant,
     #[error("the workspace that 'letterbox use' has chosen is not in this database: choose again")]
     ChosenElsewhere,
     #[error("neither XDG_CONFIG_HOME nor HOME says where to keep the choice")]
@@ -122,6 +127,7 @@ impl Failure {
             | Self::NoOrderer
             | Self::NoSubject
             | Self::NoWorkspace
+            | Self::NoWorkspaceToGrant
             | Self::NoHome
             | Self::ChosenElsewhere
             | Self::NoNewLink

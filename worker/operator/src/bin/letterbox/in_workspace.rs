@@ -40,7 +40,11 @@ impl InWorkspace {
     /// When none is named or chosen and there is not exactly one, or the database fails.
     pub(crate) async fn id(&self, operator: &Operator) -> Result<WorkspaceId, Failure> {
         let Some(chosen) = chosen()?.filter(|_| self.workspace.is_none()) else {
-            return self.id_to_grant(operator).await;
+            let found = self.id_to_grant(operator).await;
+            return found.map_err(|error| match error {
+                Failure::NoWorkspaceToGrant => Failure::NoWorkspace,
+                error => error,
+            });
         };
         let workspaces = operator.workspaces().await?;
         let known = workspaces.iter().find(|one| one.workspace_id == chosen);
@@ -58,7 +62,7 @@ impl InWorkspace {
         }
         match operator.workspaces().await?[..] {
             [ref only] => Ok(only.workspace_id),
-            _ => Err(Failure::NoWorkspace),
+            _ => Err(Failure::NoWorkspaceToGrant),
         }
     }
 }

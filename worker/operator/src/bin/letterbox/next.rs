@@ -28,7 +28,7 @@ const STEPS: &[(&str, &str)] = &[
     ("form-link create", "letterbox send form --url URL FILE"),
     (
         "webhook create",
-        "letterbox send webhook --url URL --secret-file FILE FILE",
+        "give the tool the address and the secret; letterbox webhook log … tells what it sends",
     ),
     (
         "webhook replace",

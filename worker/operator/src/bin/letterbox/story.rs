@@ -144,9 +144,12 @@ fn answer(approval: &ActionApproval) -> String {
     let name = approval.decided_by_name.as_deref().map(word);
     let name = name.unwrap_or_else(|| "a deleted user".to_owned());
     let at = approval.decided_at.map(to_second).unwrap_or_default();
+    let why = approval.reason.as_deref().map(word);
+    let why = why.map(|why| format!(", because: {why}"));
+    let why = why.unwrap_or_default();
     match approval.state {
-        ApprovalState::Approved => format!(": approved by {name}, {at}"),
-        ApprovalState::Denied => format!(": denied by {name}, {at}"),
+        ApprovalState::Approved => format!(": approved by {name}, {at}{why}"),
+        ApprovalState::Denied => format!(": denied by {name}, {at}{why}"),
         ApprovalState::Expired => ": not answered in time".to_owned(),
         ApprovalState::Withdrawn => String::new(),
         ApprovalState::Pending => {

@@ -1,0 +1,181 @@
+//! An owner makes a form, changes its questions, shares it and reads its answers in the desk,
+//! without a line of JSON.
+
+use letterbox_common::states::MemberRole;
+use letterbox_tests::{Desk, Visitor, World, assert_hides, assert_tells};
+use reqwest::StatusCode;
+use serde_json::json;
+
+/// What stands between two texts of a page, for the first time.
+fn between<'p>(page: &'p str, before: &str, after: &str) -> &'p str {
+    let (_, rest) = page.split_once(before).expect(before);
+    rest.split_once(after).expect(after).0
+}
+
+/// The questions of a form, with the version of the draft.
+async fn questions(visitor: &Visitor, place: &str) -> (String, String) {
+    let page = visitor.page(place).await;
+    let version = between(&page, "name=\"of\" value=\"", "\"").to_owned();
+    (page, version)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_makes_a_form_and_reads_its_answers() {
+    let (world, gateway, _worker) = World::with_both().await;
+    let first = world.form(&gateway).await;
+    let ada = world
+        .member(first.workspace, "ada", MemberRole::Runner)
+        .await;
+    let bob = world
+        .member(first.workspace, "bob", MemberRole::Editor)
+        .await;
+    let desk = Desk::start(&world).await;
+    let (ada, bob) = (
+        desk.visitor(&world, ada).await,
+        desk.visitor(&world, bob).await,
+    );
+    let workspace = first.workspace.to_string();
+    let made = [("workspace", workspace.as_str()), ("name", "Orders")];
+    let made = ada.order("/forms", &made).await;
+    let place = made.headers()["location"].to_str().unwrap().to_owned();
+    let id = between(&place, "/forms/", "/questions").to_owned();
+
+    // Another question, the example's third one gone, the second one first.
+    let (page, version) = questions(&ada, &place).await;
+    assert_tells(
+        &page,
+        &["Your e-mail address", "several lines", "form.message"],
+    );
+    let rows = |of: &str, order: &str| {
+        let rows = [
+            ("name", "Your name", "text"),
+            ("email", "Your e-mail", "email"),
+            ("message", "Your message", "textarea"),
+            ("", "How many loaves?", "number"),
+        ];
+        let mut form = vec![
+            ("of".to_owned(), of.to_owned()),
+            ("title".to_owned(), "Orders \"by\" noon".to_owned()),
+            ("thanks".to_owned(), "See you tomorrow".to_owned()),
+            ("color".to_owned(), "#aa5500".to_owned()),
+            ("locale".to_owned(), "de".to_owned()),
+            ("required".to_owned(), "email".to_owned()),
+            ("do".to_owned(), order.to_owned()),
+        ];
+        for (key, label, kind) in rows {
+            form.push(("key".to_owned(), key.to_owned()));
+            form.push(("label".to_owned(), label.to_owned()));
+            form.push(("type".to_owned(), kind.to_owned()));
+            form.push(("hint".to_owned(), String::new()));
+        }
+        form
+    };
+    let save = async |visitor: &Visitor, of: &str, order: &str| {
+        let form = rows(of, order);
+        let form: Vec<_> = form.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        visitor.order(&place, &form).await
+    };
+    assert_eq!(
+        save(&ada, &version, "up:email").await.status(),
+        StatusCode::SEE_OTHER
+    );
+    // Of another window: what was filled in is not lost, and overwrites nothing.
+    let late = save(&ada, &version, "remove:message").await;
+    assert_eq!(late.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(
+        &late.text().await.unwrap(),
+        &["changed meanwhile", "How many loaves?"],
+    );
+    let (page, version) = questions(&ada, &place).await;
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+    assert!(at("Your e-mail") < at("Your name") && at("Your message") < at("How many"));
+    let refused = save(&bob, &version, "save").await;
+    assert!(refused.status().is_client_error(), "{refused:?}");
+    let wrong = [("of", &*version), ("title", ""), ("key", ""), ("label", "")];
+    let wrong = [&wrong[..], &[("type", "text"), ("hint", "")]].concat();
+    let wrong = ada.order(&place, &wrong).await;
+    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(&wrong.text().await.unwrap(), &["form.title", "form.fields"]);
+
+    // Deployed with a link in one press; again, it asks first.
+    let deploy = format!("/forms/{id}/deploy");
+    let deployed = ada.order(&deploy, &[("how", "deploy_and_link")]).await;
+    assert_eq!(deployed.headers()["location"], format!("/forms/{id}/link"));
+    let shown = ada.follow(&deployed).await.text().await.unwrap();
+    let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
+    let token = link.rsplit('=').next().unwrap().to_owned();
+    let again = ada.order(&deploy, &[("how", "deploy")]).await;
+    assert_eq!(again.status(), StatusCode::CONFLICT, "it ends the link");
+
+    let mut form = first.clone();
+    form.token = token;
+    for (key, answer) in [
+        (
+            "k1",
+            json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123"}),
+        ),
+        (
+            "k2",
+            json!({"email": "bob@example.com", "message": "=1+1\nline"}),
+        ),
+    ] {
+        form.submit(key, &answer).await.assert_accepted();
+    }
+    world.await_state("succeeded", 2).await;
+    let answers = format!("/forms/{id}/answers");
+    let page = bob.page(&answers).await;
+    let titles = [
+        "Received",
+        "State",
+        "Your e-mail",
+        "Your name",
+        "Your message",
+        "How many loaves?",
+    ];
+    let heads: Vec<_> = page.split("<th scope=\"col\">").skip(1).collect();
+    for (head, title) in heads.iter().zip(titles) {
+        assert!(head.starts_with(title), "{head}");
+    }
+    assert_tells(&page, &["ZOE@example.com", "bob@example.com", "+49 30 123"]);
+    let found = bob.page(&format!("{answers}?value=zoe@example.com")).await;
+    assert_tells(&found, &["ZOE@example.com"]);
+    assert_hides(&found, &["bob@example.com"]);
+    let file = async |style: &str| {
+        let file = bob
+            .get(&format!("/forms/{id}/answers.csv?for={style}"))
+            .await;
+        assert_eq!(file.headers()["content-type"], "text/csv; charset=utf-8");
+        file.bytes().await.unwrap().to_vec()
+    };
+    let sheet = String::from_utf8(file("semicolon").await).unwrap();
+    assert!(sheet.starts_with('\u{feff}'), "{sheet}");
+    assert_tells(
+        &sheet,
+        &[
+            "\"Your e-mail\";",
+            "\"=\"\"+49 30 123\"\"\"",
+            "\"'=1+1\nline\"",
+            ";\"3\"",
+        ],
+    );
+    let program = String::from_utf8(file("program").await).unwrap();
+    assert_tells(&program, &["\"email\",\"name\"", "\"'+49 30 123\""]);
+    assert_eq!(
+        bob.get(&format!("/forms/{id}/answers.csv")).await.status(),
+        400
+    );
+    // Of another workspace.
+    let stranger = world.user("stranger").await;
+    let stranger = desk.visitor(&world, stranger).await;
+    for place in [
+        answers.clone(),
+        format!("{answers}.csv?for=comma"),
+        place.clone(),
+    ] {
+        assert_eq!(
+            stranger.get(&place).await.status(),
+            StatusCode::NOT_FOUND,
+            "{place}"
+        );
+    }
+}
