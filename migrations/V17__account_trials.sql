@@ -57,7 +57,7 @@ GRANT SELECT, DELETE, UPDATE (taken_until, answered_at, status, answer, error) O
     TO letterbox_worker;
 GRANT SELECT ON account_trials TO letterbox_operator, letterbox_desk;
 
--- Nobody but the owner of an account sees what it answers.
+-- Of people, nobody but the owner of an account sees what it answers.
 
 ALTER TABLE account_trials ENABLE ROW LEVEL SECURITY;
 CREATE POLICY processes_see_all ON account_trials TO letterbox_worker, letterbox_operator

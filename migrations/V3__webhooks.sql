@@ -204,7 +204,9 @@ JOIN webhooks w ON w.workspace_id = r.workspace_id AND w.webhook_id = r.webhook_
 CROSS JOIN LATERAL (
     SELECT o.refused_at, o.reason, o.detail FROM webhook_refusals o
     WHERE o.workspace_id = r.workspace_id AND o.webhook_id = r.webhook_id
-    ORDER BY o.refusal_id DESC LIMIT 1
+    -- Of what is lost, before what a stranger sends.
+    ORDER BY o.reason IN ('form_encoded', 'compressed', 'content_type', 'not_json', 'too_large')
+        DESC, o.refusal_id DESC LIMIT 1
 ) AS last
 WHERE r.told_on >= (now() AT TIME ZONE 'UTC')::date - 1;
 COMMENT ON VIEW deaf_webhooks IS
@@ -261,4 +263,5 @@ GRANT SELECT (workspace_id, webhook_id, memory_id) ON webhooks TO letterbox_work
 GRANT SELECT, INSERT, UPDATE ON webhooks TO letterbox_operator;
 GRANT SELECT ON decoy_webhooks TO letterbox_gateway;
 GRANT SELECT ON webhook_refusals, webhook_repeats TO letterbox_operator;
-GRANT SELECT ON deaf_webhooks TO letterbox_worker, letterbox_operator;
+GRANT SELECT (workspace_id) ON deaf_webhooks TO letterbox_worker;
+GRANT SELECT ON deaf_webhooks TO letterbox_operator;

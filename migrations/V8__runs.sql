@@ -316,8 +316,9 @@ BEGIN
             USING ERRCODE = 'insufficient_privilege';
     END IF;
     IF TG_OP = 'UPDATE' AND OLD.state <> 'pending' AND NEW.state NOT IN ('pending', 'withdrawn')
-        AND (NEW.state, NEW.decided_by, NEW.decided_at, NEW.proven_by)
-            IS DISTINCT FROM (OLD.state, OLD.decided_by, OLD.decided_at, OLD.proven_by) THEN
+        AND (NEW.state, NEW.decided_by, NEW.decided_at, NEW.proven_by, NEW.reason)
+            IS DISTINCT FROM
+            (OLD.state, OLD.decided_by, OLD.decided_at, OLD.proven_by, OLD.reason) THEN
         RAISE EXCEPTION 'an approval is decided once'
             USING ERRCODE = 'restrict_violation';
     END IF;
@@ -326,6 +327,7 @@ BEGIN
         NEW.decided_by := OLD.decided_by;
         NEW.decided_at := OLD.decided_at;
         NEW.proven_by := OLD.proven_by;
+        NEW.reason := OLD.reason;
     END IF;
     IF TG_OP = 'UPDATE' AND OLD.state = 'pending' AND NEW.state IN ('approved', 'denied') THEN
         NEW.proven_by := coalesce((SELECT a.proven_by FROM acting() AS a
@@ -337,6 +339,7 @@ BEGIN
         NEW.decided_by := NULL;
         NEW.decided_at := NULL;
         NEW.proven_by := NULL;
+        NEW.reason := NULL;
         NEW.created_at := clock_timestamp();
     END IF;
     RETURN NEW;

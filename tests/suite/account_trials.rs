@@ -2,6 +2,7 @@
 //! and the answer is shown to the owner alone.
 
 use letterbox_common::states::MemberRole;
+use letterbox_database::Role;
 use letterbox_tests::{CREDENTIAL, Desk, Peer, Received, Reply, World, assert_hides, assert_tells};
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -50,8 +51,8 @@ async fn an_account_is_tried_as_an_action_calls_it() {
     for (path, status, error) in [
         ("/gone", Value::from(404), "answered with status 404"),
         ("/other", 500.into(), "answered with status 500"),
-        ("/../admin", Value::Null, "the structure of the path"),
-        ("/a#b", Value::Null, "has no # or"),
+        ("/../admin", Value::Null, "write the path as it is sent"),
+        ("/a#b", Value::Null, "write the path as it is sent"),
     ] {
         let tried = attempt(path).await;
         assert_eq!(tried["status"], status, "{path}");
@@ -118,4 +119,36 @@ async fn only_the_owner_of_an_account_sees_what_it_answers() {
     let refused = owner.order(&place, &[("path", "/me")]).await;
     assert!(refused.status().is_client_error(), "{refused:?}");
     assert_eq!(peer.received().len(), 1);
+}
+
+/// Accounts that never answer, and a person who locks a trial, hold up nobody else's.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_trials_of_others_go_on() {
+    let (silent, _gate) = Peer::gated(200).await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway, _worker) = World::with_both().await;
+    let (first, second) = (world.form(&gateway).await, world.form(&gateway).await);
+    for number in 0..20 {
+        let name = format!("silent-{number}");
+        world.connect_for(&first, &name, &silent.url).await;
+    }
+    let locked = world.connect_for(&first, "locked", &silent.url).await;
+    let account = world.connect_for(&second, "api", &peer.url).await;
+    world
+        .change(
+            "INSERT INTO account_trials (workspace_id, account_id, user_id, path)
+            SELECT workspace_id, account_id, user_id, '/' FROM connected_accounts
+            WHERE name ~ '^silent|^locked'",
+        )
+        .await;
+    let its = format!("account_id = '{}'", locked.account_id);
+    let old =
+        format!("UPDATE account_trials SET asked_at = now() - interval '2 hours' WHERE {its}");
+    let session = world.session(Role::Login).await;
+    let lock = format!("{old}; BEGIN; SELECT FROM account_trials WHERE {its} FOR UPDATE");
+    session.batch_execute(&lock).await.unwrap();
+    silent.await_received(1).await;
+    let tried = world.order(format!("account try {}", account.account_id));
+    assert_eq!(tried["status"], 200, "{tried}");
+    assert_eq!(silent.received().len(), 1, "one of a workspace at a time");
 }

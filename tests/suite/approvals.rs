@@ -224,3 +224,26 @@ async fn a_policy_can_want_another_person() {
     let refused = operator.set_policy(form.workspace, by_me).await;
     assert!(refused.is_err());
 }
+
+/// Why somebody has answered is told with the answer, and goes with it when it is asked once more.
+#[tokio::test]
+async fn a_reason_is_of_its_answer() {
+    let (_peer, scene) = Scene::posting("send").await;
+    let (world, form) = (&scene.world, &scene.form);
+    let asked = scene.ask().await.approval_id;
+    world.order(format!("workspace hold {}", form.workspace));
+    let by = format!("--by {} --reason because", form.owner);
+    let answered = world.order(format!("approval approve {asked} {by}"));
+    assert_eq!(answered["reason"], "because");
+    let shown = world.order(format!("approval show {asked}"));
+    assert_eq!(shown["reason"], "because");
+    for state in ["withdrawn", "pending"] {
+        world
+            .change(&format!("UPDATE approvals SET state = '{state}'"))
+            .await;
+        let kept = i64::from(state == "withdrawn");
+        world
+            .assert_count("SELECT count(reason) FROM approvals", kept)
+            .await;
+    }
+}

@@ -58,8 +58,18 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             ("title".to_owned(), "Orders \"by\" noon".to_owned()),
             ("thanks".to_owned(), "See you tomorrow".to_owned()),
             ("color".to_owned(), "#aa5500".to_owned()),
+            (
+                "privacy_url".to_owned(),
+                "https://baker.example/privacy".to_owned(),
+            ),
+            (
+                "continue_url".to_owned(),
+                "https://baker.example/".to_owned(),
+            ),
+            ("organization".to_owned(), "Baker".to_owned()),
+            ("button".to_owned(), "Order".to_owned()),
             ("locale".to_owned(), "de".to_owned()),
-            ("required".to_owned(), "email".to_owned()),
+            ("required".to_owned(), "1".to_owned()),
             ("do".to_owned(), order.to_owned()),
         ];
         for (key, label, kind) in rows {
@@ -76,11 +86,11 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
         visitor.order(&place, &form).await
     };
     assert_eq!(
-        save(&ada, &version, "up:email").await.status(),
+        save(&ada, &version, "up:1").await.status(),
         StatusCode::SEE_OTHER
     );
     // Of another window: what was filled in is not lost, and overwrites nothing.
-    let late = save(&ada, &version, "remove:message").await;
+    let late = save(&ada, &version, "remove:2").await;
     assert_eq!(late.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_tells(
         &late.text().await.unwrap(),
@@ -105,7 +115,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
     let token = link.rsplit('=').next().unwrap().to_owned();
     let again = ada.order(&deploy, &[("how", "deploy")]).await;
-    assert_eq!(again.status(), StatusCode::CONFLICT, "it ends the link");
+    assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(&again.text().await.unwrap(), &["tick that you are sure"]);
 
     let mut form = first.clone();
     form.token = token;

@@ -128,8 +128,15 @@ async fn an_owner_publishes_a_form() {
 
     let link = made(&[]).await;
     for verb in ["link", "deploy", "end-link", "pause", "activate", "draft"] {
-        let refused = unsure(verb, &[("how", "deploy")]).await;
-        assert_eq!(refused.status(), StatusCode::CONFLICT, "{verb}");
+        let refused = unsure(verb, &[("how", "deploy"), ("definition", &right)]).await;
+        assert!(
+            refused
+                .text()
+                .await
+                .unwrap()
+                .contains("tick that you are sure"),
+            "{verb}"
+        );
     }
     place(&order("end-link", &[]).await);
     link.assert_dead().await;

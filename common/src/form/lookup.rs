@@ -73,7 +73,7 @@ impl LookupKind {
 /// A text as people mean it: its case, its composition and the spaces around it don't matter.
 fn folded(text: &str) -> String {
     let composed: String = text.trim().nfkc().collect();
-    composed.to_lowercase()
+    composed.to_lowercase().nfc().collect()
 }
 
 #[cfg(test)]

@@ -20,4 +20,4 @@ pub use scheme::{
     Template, TimeFormat, WebhookRequest, echo, is_asked, secret_for,
 };
 pub use signature::{InvalidSignature, SIGNATURE_HEADER, Signature, SigningKey, generate_secret};
-pub use tools::{Described, KindPlace, SecretMaker, Tool, UnknownTool, tools_of};
+pub use tools::{Described, KindPlace, SecretMaker, Tool, UnknownTool, tools_of, tools_that_fit};

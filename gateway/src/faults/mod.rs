@@ -6,7 +6,12 @@
 mod kept;
 mod store;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -123,7 +128,9 @@ async fn write(database: Database, shared: Arc<SharedFaults>) {
 /// Adds what a second look at some of them finds.
 async fn look_again(refused: Vec<Refused>) -> Vec<Refused> {
     let looking = |mut one: Refused| {
-        let found = one.second_look.take().and_then(|look| look());
+        let look = one.second_look.take();
+        // A panic is the failure of this look alone.
+        let found = look.and_then(|look| catch_unwind(AssertUnwindSafe(look)).ok().flatten());
         one.detail = found.or(one.detail);
         one
     };

@@ -160,16 +160,17 @@ impl WebhookSecrets {
         let found = self.look_up(address, client).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
         let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier) else {
+            let is_suspect = self.suspects.contains(client);
             self.suspects.count(client);
             let reason = verifier.complaint(presented);
             // Looked for whatever the reason is, so that it takes as long.
             let tools = tools_of(presented.request.headers);
-            let looked_at = (&verifier, found.is_live);
+            let look = || self.second_looks.at(address, &verifier, presented, reason);
             return Err(self.refuse(WebhookFault {
                 reason,
                 is_found: found.is_live,
                 detail: tools.filter(|_| reason == DeliveryFault::Missing),
-                second_look: self.second_looks.at(address, looked_at, presented, reason),
+                second_look: (!is_suspect).then(look).flatten(),
             }));
         };
         self.cache.insert(address, verifier);

@@ -1,14 +1,14 @@
 //! A second look at refused requests, for the owners of their webhooks: what would have to be
 //! different for them to be right. It costs what no request may cost, so it is taken when the
-//! refusal is written, at a few requests at a time, and at one of a webhook in a minute. Addresses
-//! without a webhook are looked at in the same way.
+//! refusal is written, at a few requests at a time, at one to an address in a minute, and at none
+//! of a client with many wrong signatures. Whether there is a webhook decides nothing of that.
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use letterbox_common::{
     json_object,
-    webhook::{DeliveryFault, Headers, Tool, WebhookAddress, WebhookRequest},
+    webhook::{DeliveryFault, Headers, WebhookAddress, WebhookRequest, tools_that_fit},
 };
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,9 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::verifier::{Presented, Verifier};
 use crate::faults::SecondLook;
 
-/// Maximum requests that wait for their second look, of those whose webhook was found, and of the
-/// others.
-const AT_ONCE: usize = 2;
+/// Maximum requests that wait for their second look.
+const AT_ONCE: usize = 4;
 const EVERY: Duration = Duration::from_secs(60);
 const MAX_RECENT: u64 = 1_000;
 /// Maximum length of what is told, in characters: as the database takes it.
@@ -28,18 +27,15 @@ const ISSUED: &str = "/verification_token";
 
 /// Chooses the requests.
 pub(super) struct SecondLooks {
-    found: Arc<Semaphore>,
-    others: Arc<Semaphore>,
+    places: Arc<Semaphore>,
     recent: Cache<WebhookAddress, ()>,
 }
 
 impl Default for SecondLooks {
     fn default() -> Self {
-        let places = || Arc::new(Semaphore::new(AT_ONCE));
         let recent = Cache::builder().max_capacity(MAX_RECENT);
         Self {
-            found: places(),
-            others: places(),
+            places: Arc::new(Semaphore::new(AT_ONCE)),
             recent: recent.time_to_live(EVERY).build(),
         }
     }
@@ -50,15 +46,14 @@ impl SecondLooks {
     pub(super) fn at(
         &self,
         address: WebhookAddress,
-        (verifier, is_found): (&Arc<Verifier>, bool),
+        verifier: &Arc<Verifier>,
         presented: Presented<'_>,
         reason: DeliveryFault,
     ) -> Option<SecondLook> {
-        let places = if is_found { &self.found } else { &self.others };
         if self.recent.contains_key(&address) {
             return None;
         }
-        let place = places.clone().try_acquire_owned().ok()?;
+        let place = self.places.clone().try_acquire_owned().ok()?;
         self.recent.insert(address, ());
         let request = presented.request;
         let refused = Refused {
@@ -110,8 +105,11 @@ impl Refused {
     fn fitting(&self, request: &WebhookRequest<'_>) -> Option<String> {
         let now = self.at.as_second().unsigned_abs();
         let (rules, secret) = self.verifier.rules_and_secret();
-        if let Some(tool) = Tool::that_fits(secret, request, now) {
-            return Some(format!("it is right for the tool {tool}"));
+        if rules.algorithm.has_public_key() {
+            return None;
+        }
+        if let Some(tools) = tools_that_fit(secret, request, now) {
+            return Some(format!("it is right for the tool {tools}"));
         }
         let other = rules.near_miss(secret, request, now)?;
         Some(format!("it is right with {other}"))
@@ -129,6 +127,8 @@ impl Refused {
         let issued = json_object::at(text, ISSUED)?;
         let issued: String = serde_json::from_str(issued).ok()?;
         let is_plain = issued.bytes().all(|byte| byte.is_ascii_graphic());
-        is_plain.then(|| format!("verification_token {issued}"))
+        let told = format!("verification_token {issued}");
+        // A part of it would be taken for all.
+        (is_plain && told.len() <= MAX_TOLD).then_some(told)
     }
 }

@@ -32,6 +32,8 @@ fn most_characters(field: &str) -> usize {
         "definition" | "policy" | "rules" => MAX_FILE,
         "credential" | "secret" | "client_secret" | "code" | "state" | "scope" => 10_000,
         "base_url" | "token_url" | "authorize_url" | "allow_from" | "kept_headers" => 10_000,
+        // What is too long for a form is told with the other mistakes.
+        "title" | "description" | "thanks" | "label" | "hint" => 5_000,
         _ => MAX_REASON,
     }
 }

@@ -21,7 +21,8 @@ statements! {
 
     /// The last trials of the accounts of a workspace, or of one of them.
     desk fn trials(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<TrialRow> = "
-SELECT account_id, workspace_id, path, asked_at, answered_at, status, answer, error FROM account_trials
+SELECT account_id, workspace_id, path, asked_at, answered_at, status, answer, error
+FROM account_trials
 WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 }
 

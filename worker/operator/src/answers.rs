@@ -109,12 +109,17 @@ impl FormAnswer {
     /// The values in these columns, as text.
     #[must_use]
     pub fn values(&self, columns: &[Column]) -> Vec<String> {
-        self.cells(columns, str::to_owned)
+        self.cells(columns, str::to_owned, str::to_owned)
     }
 
-    /// The values in these columns: texts as `text` writes them, all else as it was submitted,
-    /// numbers digit for digit. Of repeated names the last counts.
-    fn cells(&self, columns: &[Column], text: impl Fn(&str) -> String) -> Vec<String> {
+    /// The values in these columns: texts as `text` writes them, all else, such as numbers, as
+    /// `other` does with their JSON. Of repeated names the last counts.
+    fn cells(
+        &self,
+        columns: &[Column],
+        text: impl Fn(&str) -> String,
+        other: impl Fn(&str) -> String,
+    ) -> Vec<String> {
         let members = json_object::all(&self.input).unwrap_or_default();
         let members = members
             .into_iter()
@@ -125,7 +130,7 @@ impl FormAnswer {
             Some(match serde_json::from_str(json) {
                 Ok(Value::String(value)) => text(&value),
                 Ok(Value::Null) => String::new(),
-                _ => (*json).to_owned(),
+                _ => other(json),
             })
         };
         let cells = columns.iter().map(cell);
@@ -167,10 +172,22 @@ impl Csv {
                 answer.received_at.to_string(),
                 answer.state.to_string(),
             ];
-            let cells = answer.cells(columns, |text| self.text(text));
+            let cells = answer.cells(columns, |text| self.text(text), |json| self.number(json));
             own.into_iter().chain(cells).collect()
         };
         self.lines(&answers.iter().map(line).collect::<Vec<_>>())
+    }
+
+    /// A number, digit for digit; with a comma for programs that separate cells by semicolons
+    /// because of that.
+    fn number(self, json: &str) -> String {
+        let digits = json.bytes().filter(u8::is_ascii_digit).count();
+        match self {
+            Self::Program => json.to_owned(),
+            Self::Spreadsheet(_) if digits > MAX_DIGITS => format!("=\"{json}\""),
+            Self::Spreadsheet(b';') => json.replace('.', ","),
+            Self::Spreadsheet(_) => json.to_owned(),
+        }
     }
 
     /// A text in a cell, as it was written but for control characters, which would steer a
@@ -191,11 +208,20 @@ impl Csv {
             '=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
         ];
         let seen = text.trim_start_matches(|c: char| !is_plain(c) && !c.is_control());
-        if seen.starts_with(signs) || text.starts_with(['\t', '\n', '\u{fffd}']) {
-            format!("'{text}")
-        } else {
-            text
+        let is_formula = |text: &str| text.starts_with(signs);
+        let mut inert = String::new();
+        if is_formula(seen) || text.starts_with(['\t', '\n', '\u{fffd}']) {
+            inert.push('\'');
         }
+        // A program that separates at another sign takes what follows it for a cell.
+        for (at, c) in text.char_indices() {
+            inert.push(c);
+            let rest = &text[at + c.len_utf8()..];
+            if self != Self::Program && [';', ',', '\t', '\n'].contains(&c) && is_formula(rest) {
+                inert.push('\'');
+            }
+        }
+        inert
     }
 
     fn lines(self, lines: &[Vec<String>]) -> Result<Vec<u8>, csv::Error> {
@@ -216,8 +242,11 @@ impl Csv {
     }
 }
 
-/// Whether a text is of digits and what stands between those of a telephone's number, and would be
-/// another one as a number.
+/// The most digits that spreadsheets keep of a number.
+const MAX_DIGITS: usize = 15;
+
+/// Whether a text is of digits and what stands between those of a telephone's number or a day, and
+/// would be another one as a number or a date.
 fn is_dialled(text: &str) -> bool {
     let is_of_digits = text
         .strip_prefix('+')
@@ -225,7 +254,8 @@ fn is_dialled(text: &str) -> bool {
         .chars()
         .all(|c| c.is_ascii_digit() || " ()/-.".contains(c));
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
-    let is_changed = text.starts_with(['+', '0', '(']) || digits > 15;
+    let is_changed = text.starts_with(['+', '0', '(']) || digits > MAX_DIGITS;
+    let is_changed = is_changed || text.contains(['/', '-', '.']);
     is_of_digits && is_changed && digits > 1
 }
 
@@ -246,7 +276,12 @@ mod tests {
             received_at: jiff::Timestamp::UNIX_EPOCH,
             input: format!("{{\"k\": {json}}}"),
         };
-        answer.cells(&[column], |text| style.text(text)).remove(0)
+        let cells = answer.cells(
+            &[column],
+            |text| style.text(text),
+            |json| style.number(json),
+        );
+        cells.concat()
     }
 
     #[test]
@@ -287,11 +322,20 @@ mod tests {
             (r#""10115""#, "10115"),
             (r#""+49+1""#, "'+49+1"),
             (r#""0x41""#, "0x41"),
-            (r#""-1""#, "'-1"),
+            (r#""-1.5""#, "=\"-1.5\""),
+            (r#""3/4""#, "=\"3/4\""),
+            (r#""1-2""#, "=\"1-2\""),
             (r#""=1+1""#, "'=1+1"),
+            (r#""x;=1+1""#, "x;'=1+1"),
+            (r#""a, b\n@SUM(A1)""#, "a, b\n'@SUM(A1)"),
+            ("3.5", "3,5"),
+            ("-0.25", "-0,25"),
+            ("12345678901234567", "=\"12345678901234567\""),
+            ("true", "true"),
         ] {
             assert_eq!(cell(Csv::Spreadsheet(b';'), json), shown);
         }
+        assert_eq!(cell(Csv::Spreadsheet(b','), "3.5"), "3.5");
     }
 
     /// What is no control character comes out as it went in, behind an apostrophe at most.

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_workflow::{
-    ActionFacts, Decision, Taint,
+    ActionFacts, Decision, Taint, account,
     actions::{TIMEOUT, TOOL_CALL, Trial},
 };
 use tokio_util::sync::CancellationToken;
@@ -16,17 +16,21 @@ use super::{
     Executor,
     prepare::base_url,
     record::{Account, Hindrance},
+    send::UNAUTHORIZED,
     store::{
         load,
         trials::{DueTrial, answer_trial, take_trials},
     },
     verdict::{Verdict, judge},
 };
-use crate::leased::{Pace, Place, work};
+use crate::{
+    grants::refuse_token,
+    leased::{Pace, Place, work},
+};
 
 const PACE: Pace = Pace {
     every: Duration::from_secs(1),
-    at_once: 4,
+    at_once: 16,
     begins_within: Duration::from_secs(15),
 };
 /// How much of an answer is read: as much as is shown, and one byte more.
@@ -82,7 +86,11 @@ impl Executor {
         let policy = self.parsed.policy(workspace, now.policy_version).await??;
         let account = now.account.filter(|one| one.id == due.account_id);
         let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
-        let request = trial.request(&base_url(&account)?);
+        let base_url = base_url(&account)?;
+        if account::is_mail(&base_url) {
+            return Err("nothing was sent: it is a mail server".to_owned().into());
+        }
+        let request = trial.request(&base_url);
         let request = request.map_err(|error| error.to_string())?;
         let url = request.url.parse::<Url>().ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
@@ -105,7 +113,18 @@ impl Executor {
         let sending = egress.send(&request, &credential, Uuid::new_v4(), TIMEOUT, MOST, None);
         let answered = sending.await;
         // As the first one of two attempts: nothing is given up.
-        let error = match judge(&trial, &answered, 1, 2) {
+        let mut verdict = judge(&trial, &answered, 1, 2);
+        if answered
+            .as_ref()
+            .is_ok_and(|one| one.status == UNAUTHORIZED)
+        {
+            let (database, used) = (&self.database, &account.credential_sealed);
+            let refusing = refuse_token(database, workspace, account.id, used, false);
+            if refusing.await?.0 {
+                verdict = Verdict::refused_token(UNAUTHORIZED);
+            }
+        }
+        let error = match verdict {
             Verdict::Done { .. } => None,
             Verdict::Fail { reason, .. } => Some(reason),
             Verdict::Retry { error, .. } => Some(error),

@@ -58,7 +58,8 @@ SELECT coalesce(extract(epoch FROM now() - (SELECT min(due_at) FROM due
        (SELECT count(*) FROM (SELECT FROM active_runs
            WHERE (state = 'ready') IS FALSE AND state = 'scheduled'
            ORDER BY due_at LIMIT 10000) AS few) AS scheduled,
-       (SELECT count(*) FROM (SELECT FROM deaf_webhooks LIMIT 10000) AS few) AS deaf_webhooks";
+       (SELECT count(*) FROM (SELECT workspace_id FROM deaf_webhooks LIMIT 10000) AS few)
+           AS deaf_webhooks";
 
     /// How far behind the subscriptions are that go on.
     fn subscription_lags() -> Vec<Lag> = "

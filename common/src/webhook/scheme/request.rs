@@ -148,7 +148,7 @@ impl Rules {
     }
 
     /// Reads the time and the id; `None` if one is missing, repeated, or too long.
-    fn parts<'h>(&self, headers: &'h Headers) -> Option<Parts<'h>> {
+    pub(super) fn parts<'h>(&self, headers: &'h Headers) -> Option<Parts<'h>> {
         let mut parts = Parts::default();
         if let Some(name) = &self.timestamp_header {
             parts.timestamp = only(headers, name, MAX_TIME)?;
@@ -233,7 +233,7 @@ impl Rules {
         bytes.filter(|bytes| length.is_none_or(|length| bytes.len() == length))
     }
 
-    fn is_timely(&self, timestamp: &str, now: u64) -> bool {
+    pub(super) fn is_timely(&self, timestamp: &str, now: u64) -> bool {
         let has_time = self.timestamp_key.is_some()
             || self.timestamp_place.is_some()
             || self.timestamp_header.is_some();

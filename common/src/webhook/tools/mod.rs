@@ -144,15 +144,6 @@ impl Tool {
         name.parse().expect("the tool is in the table")
     }
 
-    /// The first tool that signs as this request is signed, with this secret.
-    #[must_use]
-    pub fn that_fits(secret: &Secret, request: &WebhookRequest<'_>, now: u64) -> Option<Self> {
-        Self::all().find(|tool| {
-            let rules = tool.0.rules.as_ref();
-            rules.is_some_and(|rules| rules.fits(secret, request, now))
-        })
-    }
-
     /// How it signs; `None` for `custom`, whose rules each webhook has.
     #[must_use]
     pub fn rules(self) -> Option<Rules> {
@@ -172,6 +163,24 @@ impl Tool {
     }
 }
 
+/// The names of tools that sign as this request is signed, with this secret, as they are told to
+/// the owner of a webhook; `None` if none is known.
+#[must_use]
+pub fn tools_that_fit(secret: &Secret, request: &WebhookRequest<'_>, now: u64) -> Option<String> {
+    let fit = TOOLS.iter().filter(|tool| {
+        let rules = tool.rules.as_ref();
+        rules.is_some_and(|rules| rules.fits(secret, request, now))
+    });
+    listed(&fit.map(|tool| &*tool.name).collect::<Vec<_>>())
+}
+
+/// The first of these names; `None` if there is none.
+fn listed(names: &[&str]) -> Option<String> {
+    let shown = names.iter().take(MAX_SHOWN).copied().collect::<Vec<_>>();
+    let more = if names.len() > MAX_SHOWN { ", …" } else { "" };
+    (!shown.is_empty()).then(|| format!("{}{more}", shown.join(", ")))
+}
+
 /// Which tools sign in headers that a request has, told to the owner of a webhook that expects
 /// another header; `None` if none is known.
 #[must_use]
@@ -185,10 +194,8 @@ pub fn tools_of(headers: &Headers) -> Option<String> {
             }
         }
         let told = by_header.into_iter().map(|(header, names)| {
-            let shown = names.iter().take(MAX_SHOWN).copied().collect::<Vec<_>>();
-            let more = if names.len() > MAX_SHOWN { ", …" } else { "" };
-            let told = format!("it has {header}, as sent by {}{more}", shown.join(", "));
-            (header, told)
+            let names = listed(&names).unwrap_or_default();
+            (header, format!("it has {header}, as sent by {names}"))
         });
         told.collect()
     });

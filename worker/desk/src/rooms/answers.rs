@@ -16,9 +16,8 @@ use crate::{
     response::{Answered, Trouble},
 };
 
-/// Answers on one page, and in one piece of a file.
+/// Answers on one page, and in one piece of a file: one may have 64 KiB.
 const EACH: u32 = 50;
-const PIECE: u32 = 1_000;
 
 #[derive(Template)]
 #[template(path = "answers.html")]
@@ -76,8 +75,10 @@ pub(crate) async fn file(To(visit, workflow): To<WorkflowId>) -> Answered {
         let (visit, workflow, columns) = &reader;
         let reading = visit
             .operator
-            .form_answers(workflow, (None, None), after, PIECE);
-        let answers = reading.await?;
+            .form_answers(workflow, (None, None), after, EACH);
+        let answers = reading
+            .await
+            .inspect_err(|error| tracing::error!(%error, "a file of answers breaks off"))?;
         let mut piece = match after {
             None => style.title(columns)?,
             Some(_) => Vec::new(),

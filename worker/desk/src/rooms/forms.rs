@@ -10,6 +10,7 @@ use letterbox_operator::{
     Problem, Reason, ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
 };
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::{Nowhere, PageWorkspace, To, Visit, name_of, or_refusal, refused, see_list};
 use crate::{
@@ -29,6 +30,8 @@ struct Draft {
     text: String,
     /// Its form, to look at.
     form: Value,
+    /// Whether it is not what is stored.
+    is_given: bool,
     /// Whether nothing was to be deployed.
     is_checked_only: bool,
     problems: Vec<Problem>,
@@ -115,7 +118,7 @@ pub(crate) async fn new(visit: Visit) -> Answered {
 pub(crate) async fn create(visit: Visit) -> Answered {
     let place = visit.some_place().await?;
     let name = visit.given("name")?;
-    let given = visit.asked.form.get("definition");
+    let given = given_definition(&visit)?;
     let operator = &visit.operator;
     let text = given.unwrap_or(EXAMPLE);
     let creating = operator.create_workflow(place.workspace, visit.user, name, text);
@@ -204,14 +207,17 @@ async fn shown(
 /// Deploys the draft, or a definition that is given; or only says what that would do.
 pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
     let operator = &visit.operator;
+    let form = &visit.asked.form;
     let found = operator.workflow(workflow).await?;
-    let text = visit.asked.form.get("definition");
+    let text = given_definition(&visit)?;
     let mut draft = Draft::of(
         text.or(found.text.as_deref())
             .unwrap_or_default()
             .to_owned(),
     );
-    let failed = match visit.given("how")? {
+    draft.is_given = text.is_some();
+    let how = visit.given("how")?;
+    let failed = match how {
         "check" => {
             draft.is_checked_only = true;
             match operator.plan_deploy(workflow, text).await {
@@ -223,10 +229,24 @@ pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
                 Err(error) => error,
             }
         }
-        how @ ("deploy" | "deploy_and_link") => {
-            need_sure_of_link(&visit, &found)?;
-            let closing = (how == "deploy_and_link").then(Closing::default);
-            match operator.deploy_with(workflow, text, closing).await {
+        "deploy" | "deploy_and_link" => {
+            let closing = (how == "deploy_and_link").then(|| closing_as_before(&found));
+            let is_other = form
+                .get("of")
+                .is_some_and(|of| of != version(found.text.as_deref()));
+            if let Err(Trouble::Refused(words)) = need_sure_of_link(&visit, &found) {
+                draft.refused = Some(words);
+                let page = shown(&visit, found, draft).await?;
+                return Ok(visit.refusal("Form", &page));
+            }
+            let deploying = async {
+                match is_other {
+                    // Another window's draft is not lost unseen.
+                    true => Err(Reason::DraftConflict.into()),
+                    false => operator.deploy_with(workflow, text, closing).await,
+                }
+            };
+            match deploying.await {
                 Ok((_, Some(made))) => return Ok(show_link(&visit, &made)),
                 Ok((_, None)) => return Ok(see(&format!("/forms/{workflow}"))),
                 Err(error) => error,
@@ -236,6 +256,33 @@ pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
     };
     let page = shown(&visit, found, draft.refused(failed)?).await?;
     Ok(visit.refusal("Form", &page))
+}
+
+/// A definition that is given as text; one that is empty is a mistake.
+fn given_definition(visit: &Visit) -> Result<Option<&str>, Trouble> {
+    let form = &visit.asked.form;
+    match (form.all("definition").next(), form.get("definition")) {
+        (Some(_), None) => Err(refused("Nothing was done: the definition is empty.")),
+        (_, given) => Ok(given),
+    }
+}
+
+/// When a new link closes that takes the place of one: at the same time, and after as many
+/// submissions as that one had left; all of them, if it had none left.
+fn closing_as_before(workflow: &WorkflowDetail) -> Closing {
+    let left = |most: i32| match most - workflow.answers.unwrap_or_default() {
+        left if left > 0 => left,
+        _ => most,
+    };
+    Closing {
+        at: workflow.closes_at.filter(|at| *at > Timestamp::now()),
+        after_answers: workflow.max_answers.map(left),
+    }
+}
+
+/// Names a draft: another text has another one.
+pub(super) fn version(draft: Option<&str>) -> String {
+    hex::encode(Sha256::digest(draft.unwrap_or_default()))
 }
 
 /// What ends the link that people have needs a ticked box.

@@ -11,18 +11,17 @@ use letterbox_common::{
 };
 use letterbox_operator::{OperatorError, Problem, Reason, WorkflowDetail};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
-use super::{To, Visit, or_refusal};
+use super::{To, Visit, forms::version, or_refusal, refused};
 use crate::response::{Answered, Trouble, see};
 
 /// Settings of the page that are one line of text each, with what they are called.
 const LOOK: [(&str, &str); 5] = [
     ("organization", "Your organization, above the form"),
     ("button", "What the button says, instead of Submit"),
-    ("color", "Color of the button, such as #0a7"),
-    ("privacyUrl", "Address of your privacy policy"),
-    ("continueUrl", "Address to which people go on afterwards"),
+    ("color", "Color of the button, such as #00aa77"),
+    ("privacy_url", "Address of your privacy policy"),
+    ("continue_url", "Address to which people go on afterwards"),
 ];
 
 #[derive(Template)]
@@ -31,8 +30,9 @@ struct QuestionsPage<'v> {
     visit: &'v Visit,
     workflow: WorkflowDetail,
     edited: Edited,
-    /// Of the draft that is edited.
+    /// Of the draft that is there.
     version: String,
+    is_saved: bool,
     problems: Vec<Problem>,
     refused: Option<String>,
 }
@@ -97,26 +97,25 @@ impl Edited {
         }
         let mut fields = Vec::new();
         for (at, key) in keys.iter().enumerate() {
-            let hint = Some(hints[at].trim()).filter(|hint| !hint.is_empty());
+            let label = written(labels[at]);
             // The last row is for a question that is not there yet.
-            if key.is_empty() && labels[at].trim().is_empty() {
+            if key.is_empty() && label.is_empty() {
                 continue;
             }
-            let mut field = Field {
-                key: (*key).to_owned(),
-                label: labels[at].trim().to_owned(),
+            let hint = Some(written(hints[at])).filter(|hint| !hint.is_empty());
+            fields.push(Field {
+                key: match key.is_empty() {
+                    true => free_key(&label, &fields),
+                    false => (*key).to_owned(),
+                },
+                label,
                 kind: types[at].parse().map_err(|_| Trouble::Unreadable)?,
-                required: required.contains(key),
-                placeholder: hint.map(str::to_owned),
-            };
-            if key.is_empty() {
-                field.key = free_key(&field.label, &fields);
-                field.required = required.contains(&"new");
-            }
-            fields.push(field);
+                required: required.contains(&&*at.to_string()),
+                placeholder: hint,
+            });
         }
         arrange(&mut fields, form.get("do").unwrap_or_default());
-        let text = |name: &str| visit.filled(name).trim().to_owned();
+        let text = |name: &str| written(visit.filled(name));
         let names = LOOK.iter().map(|(name, _)| *name).chain(["locale"]);
         let look = names.map(|name| (name.to_owned(), text(name)));
         Ok(Self {
@@ -142,12 +141,14 @@ impl Edited {
             fields: self.fields.clone(),
         };
         let form = serde_json::to_value(form).unwrap_or_default();
-        let members = json_object::all(draft).unwrap_or_default();
-        let members = members
-            .into_iter()
-            .filter_map(|(name, json)| Some((name?, json.get())));
-        let mut members: Vec<_> = members.collect();
-        let page = members.iter().rev().find(|(name, _)| name == "page");
+        // Of repeated names the last counts.
+        let mut members: Vec<(String, String)> = Vec::new();
+        for (name, json) in json_object::all(draft).unwrap_or_default() {
+            let Some(name) = name else { continue };
+            members.retain(|(other, _)| *other != name);
+            members.push((name, json.get().to_owned()));
+        }
+        let page = members.iter().find(|(name, _)| name == "page");
         let page = page.and_then(|(_, json)| serde_json::from_str(json).ok());
         let mut page: Map<String, Value> = page.unwrap_or_default();
         for name in LOOK.iter().map(|(name, _)| *name).chain(["locale"]) {
@@ -156,41 +157,49 @@ impl Edited {
                 None => drop(page.remove(name)),
             }
         }
-        let has_page = !page.is_empty();
-        let (form, page) = (format!("{form:#}"), format!("{:#}", Value::Object(page)));
-        let mut set = |name: &str, json| match members.iter_mut().find(|one| one.0 == name) {
-            Some(member) => member.1 = json,
-            None => members.push((name.to_owned(), json)),
-        };
-        set("form", &form);
-        if has_page {
-            set("page", &page);
-        } else {
-            members.retain(|(name, _)| name != "page");
+        if let Some(Value::Object(names)) = page.get_mut("autocomplete") {
+            names.retain(|key, _| self.fields.iter().any(|field| field.key == *key));
         }
-        let members = members.iter().map(|(name, json)| {
-            format!(
-                "  {}: {}",
-                Value::from(name.as_str()),
-                json.replace('\n', "\n  ")
-            )
-        });
+        let page = (!page.is_empty()).then_some(Value::Object(page));
+        for (name, value) in [("form", Some(form)), ("page", page)] {
+            let json = value.map(|value| format!("{value:#}").replace('\n', "\n  "));
+            match (members.iter_mut().find(|one| one.0 == name), json) {
+                (Some(member), Some(json)) => member.1 = json,
+                (None, Some(json)) => members.push((name.to_owned(), json)),
+                (_, None) => members.retain(|one| one.0 != name),
+            }
+        }
+        let members = members.iter();
+        let members = members.map(|(name, json)| format!("  {}: {json}", Value::from(&**name)));
         format!("{{\n{}\n}}", members.collect::<Vec<_>>().join(",\n"))
     }
 }
 
-/// Moves or removes the field that a button names, such as `up:email`.
+/// A text as it was meant: browsers send a line break as two characters.
+fn written(text: &str) -> String {
+    text.trim().replace("\r\n", "\n")
+}
+
+/// The place of a mistake, as the page calls it.
+fn place(path: &str) -> String {
+    let field = path.strip_prefix("form.fields[");
+    let field = field.and_then(|rest| rest.split_once(']'));
+    match field.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest))) {
+        Some((at, rest)) => format!("Question {}{}", at + 1, rest.replace('.', ", ")),
+        None => path.to_owned(),
+    }
+}
+
+/// Moves or removes the field that a button names by its place, such as `up:1`.
 fn arrange(fields: &mut Vec<Field>, order: &str) {
-    let Some((what, key)) = order.split_once(':') else {
+    let Some((what, at)) = order.split_once(':') else {
         return;
     };
-    let Some(at) = fields.iter().position(|field| field.key == key) else {
-        return;
-    };
+    let at = at.parse().unwrap_or(usize::MAX);
     match what {
-        "up" if at > 0 => fields.swap(at, at - 1),
-        "down" if at + 1 < fields.len() => fields.swap(at, at + 1),
-        "remove" => drop(fields.remove(at)),
+        "up" if (1..fields.len()).contains(&at) => fields.swap(at, at - 1),
+        "down" if at.saturating_add(1) < fields.len() => fields.swap(at, at + 1),
+        "remove" if at < fields.len() => drop(fields.remove(at)),
         _ => {}
     }
 }
@@ -210,18 +219,15 @@ fn free_key(label: &str, others: &[Field]) -> String {
     keys.find(|key| is_free(key)).unwrap_or(key)
 }
 
-fn version(draft: &str) -> String {
-    hex::encode(Sha256::digest(draft))
-}
-
-/// The questions of the draft.
+/// The questions of the draft, for who may change them.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
-    let draft = workflow.text.clone().unwrap_or_default();
+    need_owner(&visit, &workflow).await?;
     let page = QuestionsPage {
         visit: &visit,
         edited: Edited::of(workflow.definition.as_ref().unwrap_or(&Value::Null)),
-        version: version(&draft),
+        version: version(workflow.text.as_deref()),
+        is_saved: visit.asked.query.get("saved").is_some(),
         workflow,
         problems: Vec::new(),
         refused: None,
@@ -229,41 +235,51 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     Ok(visit.page("Questions", &page))
 }
 
+async fn need_owner(visit: &Visit, workflow: &WorkflowDetail) -> Result<(), Trouble> {
+    let rights = visit.rights(workflow.row.workspace_id).await?;
+    match workflow.row.owner_id == visit.user && rights.may_run() {
+        true => Ok(()),
+        false => Err(refused("Only its owner changes what a form asks.")),
+    }
+}
+
 /// Saves the draft with what was filled in.
 pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     let operator = &visit.operator;
     let workflow = operator.workflow(workflow).await?;
+    need_owner(&visit, &workflow).await?;
     let id = workflow.row.workflow_id;
-    let draft = workflow.text.clone().unwrap_or_default();
     let edited = Edited::posted(&visit)?;
-    let of = visit.given("of")?;
+    let draft = workflow.text.as_deref().unwrap_or_default();
+    let now = version(Some(draft));
     let saving = async {
-        // Somebody else's draft, or that of another window, is not lost unseen.
-        match version(&draft) == of {
-            true => {
-                operator
-                    .save_draft(id, &draft, &edited.within(&draft))
-                    .await
-            }
+        // Another window's draft is not lost unseen.
+        match visit.given("of").is_ok_and(|of| of == now) {
+            true => operator.save_draft(id, draft, &edited.within(draft)).await,
             false => Err(Reason::DraftConflict.into()),
         }
     };
-    let mut page = QuestionsPage {
-        visit: &visit,
-        version: of.to_owned(),
-        workflow,
-        edited: Edited::default(),
-        problems: Vec::new(),
-        refused: None,
-    };
+    let (mut problems, mut refused) = (Vec::new(), None);
     match saving.await {
-        Ok(()) => return Ok(see(&format!("/forms/{id}/questions"))),
-        Err(OperatorError::Refused(Reason::InvalidDefinition(problems))) => {
-            page.problems = problems;
+        Ok(()) => {
+            let at = visit.filled("do").split_once(':').map(|(_, at)| at);
+            let at = at.and_then(|at| at.parse::<usize>().ok());
+            let at = at.map(|at| format!("#question-{at}")).unwrap_or_default();
+            return Ok(see(&format!("/forms/{id}/questions?saved=yes{at}")));
         }
-        Err(error) => page.refused = or_refusal(Err::<(), _>(error))?.err(),
+        Err(OperatorError::Refused(Reason::InvalidDefinition(found))) => problems = found,
+        Err(error) => refused = or_refusal(Err::<(), _>(error))?.err(),
     }
-    page.edited = edited;
+    let page = QuestionsPage {
+        visit: &visit,
+        // Whoever saves once more has been told.
+        version: now,
+        is_saved: false,
+        workflow,
+        edited,
+        problems,
+        refused,
+    };
     Ok(visit.refusal("Questions", &page))
 }
 
@@ -295,24 +311,42 @@ mod tests {
 
     #[test]
     fn all_else_stays_in_a_draft_as_it_was() {
-        let draft = r#"{"actions": [{"id": "a", "n": 1.50}], "form": {"title": "old"},
-            "page": {"color": "red", "frameAncestors": ["https://a.example"]}}"#;
+        let actions = "[\n    {\"id\": \"a\", \"n\": 1.50}\n  ]";
+        let draft = format!(
+            r#"{{"form": 1, "actions": {actions}, "form": {{"title": "old"}}, "page": {{
+                "color": "red", "frame_ancestors": ["https://a.example"],
+                "autocomplete": {{"a": "name", "gone": "email"}}}}}}"#
+        );
         let mut edited = Edited {
             title: "New \"one\"".to_owned(),
             fields: vec![field("a"), field("b")],
             ..Edited::default()
         };
-        arrange(&mut edited.fields, "down:a");
+        arrange(&mut edited.fields, "down:0");
         edited.look.insert("button".to_owned(), "Go".to_owned());
-        let text = edited.within(draft);
-        assert!(text.starts_with("{\n  \"actions\": [{\"id\": \"a\", \"n\": 1.50}],\n  \"form\""));
+        let text = edited.within(&draft);
+        assert!(text.starts_with(&format!("{{\n  \"actions\": {actions},\n  \"form\"")));
         let read: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["form"]["title"], "New \"one\"");
         assert_eq!(read["form"]["fields"][0]["key"], "b");
-        let page = serde_json::json!({"button": "Go", "frameAncestors": ["https://a.example"]});
+        let page = serde_json::json!({"button": "Go", "autocomplete": {"a": "name"},
+            "frame_ancestors": ["https://a.example"]});
         assert_eq!(read["page"], page);
         let again = Edited::of(&read);
         assert_eq!(again.fields, edited.fields);
         assert_eq!(again.look("button"), "Go");
+        assert_eq!(again.within(&text), text, "another save changes nothing");
+    }
+
+    #[test]
+    fn a_mistake_is_named_as_the_page_names_it() {
+        for (path, told) in [
+            ("form.fields[3].label", "Question 4, label"),
+            ("form.fields[0]", "Question 1"),
+            ("form.title", "form.title"),
+            ("form.fields[x].label", "form.fields[x].label"),
+        ] {
+            assert_eq!(place(path), told);
+        }
     }
 }

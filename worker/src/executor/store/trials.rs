@@ -5,15 +5,25 @@ use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 
 statements! {
-    /// Takes what was asked and not answered, each for 40 seconds, and forgets what is an hour old.
+    /// Takes what was asked and not answered, of each workspace one at a time, each for 40 seconds,
+    /// and forgets what is an hour old, or from before the clock was set back.
     pub fn take_trials(most: i64) -> Vec<DueTrial> = "
 WITH forgotten AS (
-    DELETE FROM account_trials WHERE asked_at < now() - interval '1 hour'
+    DELETE FROM account_trials f USING (
+        SELECT workspace_id, account_id FROM account_trials
+        WHERE asked_at NOT BETWEEN now() - interval '1 hour' AND now() + interval '1 minute'
+        FOR UPDATE SKIP LOCKED
+    ) AS old WHERE f.workspace_id = old.workspace_id AND f.account_id = old.account_id
 ), due AS (
-    SELECT workspace_id, account_id FROM account_trials
-    WHERE answered_at IS NULL AND asked_at > now() - interval '1 minute'
-      AND (taken_until > now()) IS NOT TRUE
-    ORDER BY asked_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT t.workspace_id, t.account_id FROM account_trials t
+    WHERE t.answered_at IS NULL AND t.asked_at > now() - interval '1 minute'
+      AND NOT EXISTS (
+          SELECT FROM account_trials o
+          WHERE o.workspace_id = t.workspace_id AND o.answered_at IS NULL
+            AND o.asked_at > now() - interval '1 minute'
+            AND (o.taken_until BETWEEN now() AND now() + interval '40 seconds'
+                OR (o.asked_at, o.account_id) < (t.asked_at, t.account_id)))
+    ORDER BY t.asked_at LIMIT $1 FOR UPDATE SKIP LOCKED
 )
 UPDATE account_trials t SET taken_until = now() + interval '40 seconds'
 FROM due JOIN connected_accounts a USING (workspace_id, account_id)

@@ -25,10 +25,15 @@ impl Trial {
             Some((path, query)) => (path, Some(query)),
             None => (&*self.path, None),
         };
-        if !path.starts_with('/') || path.contains(['#', '\\']) {
-            return Err(RenderError::new("a path begins with /, and has no # or \\"));
-        }
-        let mut url = join_path(base_url, path)?;
+        let joined = match path.starts_with('/') && !path.contains(['#', '\\']) {
+            true => join_path(base_url, path).ok(),
+            false => None,
+        };
+        let mut url = joined.ok_or_else(|| {
+            let why = "write the path as it is sent: it begins with /, has no segments . and .., \
+                       and other signs as %20";
+            RenderError::new(why)
+        })?;
         url.set_query(query);
         Ok(Request {
             method: self.method().to_owned(),
