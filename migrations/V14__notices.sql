@@ -13,10 +13,10 @@ CREATE TABLE news (
 );
 COMMENT ON TABLE news IS 'What nobody has been told yet, of workspaces that want to be told';
 COMMENT ON COLUMN news.kind IS
-    'question: one waits; failure: a run has failed; refused_account: an account has refused its '
-    'credential; ended_link: a form link has ended because its owner may not run workflows any '
-    'more; stalled_subscription: a queue or a URL has got nothing for five minutes; deaf_webhook: '
-    'one loses events';
+    'question: one waits; expired_question: one has got no answer in time; failure: a run has '
+    'failed; refused_account: an account has refused its credential; ended_link: a form link has '
+    'ended because its owner may not run workflows any more; stalled_subscription: a queue or a '
+    'URL has got nothing for five minutes; deaf_webhook: one loses events';
 COMMENT ON COLUMN news.subject_id IS
     'The approval, the run, the account, the workflow, the subscription or the webhook';
 
@@ -25,12 +25,7 @@ CREATE TABLE letters (
     letter_id        uuid NOT NULL DEFAULT gen_random_uuid(),
     user_id          uuid REFERENCES users,
     account_id       uuid,
-    questions        integer NOT NULL,
-    failures         integer NOT NULL,
-    refused_accounts integer NOT NULL,
-    ended_links      integer NOT NULL,
-    stalls           integer NOT NULL,
-    deaf_webhooks    integer NOT NULL,
+    told             jsonb NOT NULL,
     made_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     due_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
     attempts         integer NOT NULL DEFAULT 0,
@@ -44,12 +39,7 @@ COMMENT ON TABLE letters IS 'Notices of the last thirty days, each to one recipi
 COMMENT ON COLUMN letters.letter_id IS
     'Message-ID of the e-mail, or idempotency key: the same for each attempt';
 COMMENT ON COLUMN letters.user_id IS 'Who gets it by e-mail; null if an account does';
-COMMENT ON COLUMN letters.questions IS 'How many questions it tells of';
-COMMENT ON COLUMN letters.failures IS 'How many failed runs';
-COMMENT ON COLUMN letters.refused_accounts IS 'How many accounts that refused their credential';
-COMMENT ON COLUMN letters.ended_links IS 'How many workflows whose form link ended';
-COMMENT ON COLUMN letters.stalls IS 'How many subscriptions that stalled';
-COMMENT ON COLUMN letters.deaf_webhooks IS 'How many webhooks that lose events';
+COMMENT ON COLUMN letters.told IS 'Of how many it tells, by the kind of news';
 COMMENT ON COLUMN letters.due_at IS 'When it is tried next';
 COMMENT ON COLUMN letters.attempts IS 'How often it was tried';
 COMMENT ON COLUMN letters.sent_at IS 'When it was taken; null before';
@@ -100,6 +90,11 @@ CREATE TRIGGER note_question AFTER INSERT ON approvals
 CREATE TRIGGER note_question_again AFTER UPDATE OF state ON approvals
     FOR EACH ROW WHEN (NEW.state = 'pending' AND OLD.state <> 'pending')
     EXECUTE FUNCTION note_news('question', 'approval_id');
+-- Not when the run has ended meanwhile: nobody could have answered.
+CREATE TRIGGER note_expired_question AFTER UPDATE OF state ON approvals
+    FOR EACH ROW WHEN (NEW.state = 'expired' AND OLD.state = 'pending'
+        AND NEW.decided_at >= NEW.expires_at)
+    EXECUTE FUNCTION note_news('expired_question', 'approval_id');
 CREATE TRIGGER note_failure AFTER UPDATE OF state ON runs
     FOR EACH ROW WHEN (NEW.state = 'failed' AND OLD.state <> 'failed')
     EXECUTE FUNCTION note_news('failure', 'run_id');
@@ -175,13 +170,8 @@ BEGIN
         WITH told AS (
             DELETE FROM news WHERE workspace_id = tenant RETURNING kind, subject_id
         ), counted AS (
-            SELECT count(DISTINCT subject_id) FILTER (WHERE kind = 'question') AS questions,
-                count(DISTINCT subject_id) FILTER (WHERE kind = 'failure') AS failures,
-                count(DISTINCT subject_id) FILTER (WHERE kind = 'refused_account') AS accounts,
-                count(DISTINCT subject_id) FILTER (WHERE kind = 'ended_link') AS links,
-                count(DISTINCT subject_id) FILTER (WHERE kind = 'stalled_subscription') AS stalls,
-                count(DISTINCT subject_id) FILTER (WHERE kind = 'deaf_webhook') AS deaf
-            FROM told
+            SELECT jsonb_object_agg(kind, many) AS told
+            FROM (SELECT kind, count(DISTINCT subject_id) AS many FROM told GROUP BY kind) AS kinds
         ), recipients AS (
             SELECT t.user_id, NULL::uuid AS account_id, (
                 SELECT max(coalesce(l.sent_at, l.due_at)) + make_interval(secs =>
@@ -198,11 +188,12 @@ BEGIN
             WHERE w.workspace_id = tenant
         ), added AS (
             -- One that waits for its time tells of this, too.
-            UPDATE letters l SET questions = l.questions + c.questions,
-                failures = l.failures + c.failures,
-                refused_accounts = l.refused_accounts + c.accounts,
-                ended_links = l.ended_links + c.links, stalls = l.stalls + c.stalls,
-                deaf_webhooks = l.deaf_webhooks + c.deaf
+            UPDATE letters l SET told = (
+                SELECT jsonb_object_agg(kind, many) FROM (
+                    SELECT b.key AS kind, sum(b.value::integer) AS many
+                    FROM (SELECT * FROM jsonb_each_text(l.told)
+                          UNION ALL SELECT * FROM jsonb_each_text(c.told)) AS b
+                    GROUP BY b.key) AS summed)
             FROM counted c, (
                 SELECT letter_id FROM letters
                 WHERE workspace_id = tenant AND user_id IS NOT NULL AND sent_at IS NULL
@@ -211,12 +202,11 @@ BEGIN
             WHERE l.workspace_id = tenant AND l.letter_id = waiting.letter_id
             RETURNING l.user_id
         )
-        INSERT INTO letters (workspace_id, user_id, account_id, questions, failures,
-            refused_accounts, ended_links, stalls, deaf_webhooks, due_at)
-        SELECT tenant, r.user_id, r.account_id, c.questions, c.failures, c.accounts, c.links,
-            c.stalls, c.deaf, greatest(clock_timestamp(), r.not_before)
+        INSERT INTO letters (workspace_id, user_id, account_id, told, due_at)
+        SELECT tenant, r.user_id, r.account_id, c.told,
+            greatest(clock_timestamp(), r.not_before)
         FROM recipients r CROSS JOIN counted c
-        WHERE c.questions + c.failures + c.accounts + c.links + c.stalls + c.deaf > 0
+        WHERE c.told IS NOT NULL
             AND NOT EXISTS (SELECT FROM added WHERE added.user_id = r.user_id);
         GET DIAGNOSTICS more = ROW_COUNT;
         written := written + more;
@@ -251,8 +241,7 @@ CREATE TRIGGER see_letters AFTER UPDATE OF decided_by ON approvals
 
 CREATE FUNCTION take_letters(most integer) RETURNS TABLE (workspace_id uuid, letter_id uuid,
     workspace_name text, email text, account_id uuid, account_user uuid, base_url text,
-    header_name text, credential_sealed bytea, questions integer, failures integer,
-    refused_accounts integer, ended_links integer, stalls integer, deaf_webhooks integer)
+    header_name text, credential_sealed bytea, told jsonb)
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     WITH due AS (
         SELECT l.workspace_id, l.letter_id FROM letters l
@@ -268,8 +257,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
         RETURNING l.*
     )
     SELECT t.workspace_id, t.letter_id, w.name, u.email, a.account_id, a.user_id, a.base_url,
-        a.header_name, a.credential_sealed, t.questions, t.failures, t.refused_accounts,
-        t.ended_links, t.stalls, t.deaf_webhooks
+        a.header_name, a.credential_sealed, t.told
     FROM taken t JOIN workspaces w USING (workspace_id)
     LEFT JOIN users u ON u.user_id = t.user_id
     LEFT JOIN connected_accounts a

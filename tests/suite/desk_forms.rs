@@ -1,8 +1,9 @@
 //! An owner makes a form, changes its questions, shares it and reads its answers in the desk,
 //! without a line of JSON.
 
-use letterbox_common::states::MemberRole;
-use letterbox_tests::{Desk, Visitor, World, assert_hides, assert_tells};
+use letterbox_common::{sealing::Secret, states::MemberRole};
+use letterbox_operator::{AccountSecret, AccountSettings};
+use letterbox_tests::{Desk, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -189,4 +190,78 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             "{place}"
         );
     }
+}
+
+/// An owner has each answer mailed and sent to an account, without JSON.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_says_what_happens() {
+    let server = MailServer::start().await;
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway, _worker) = World::with_both().await;
+    let form = world.form(&gateway).await;
+    let sender = Some("Bakery <shop@example.com>".to_owned());
+    let mail = AccountSettings {
+        sender,
+        ..AccountSettings::of("mail", server.url.parse().unwrap())
+    };
+    let secret = AccountSecret::Basic(Secret::new(b"ada:secret-0123".to_vec()));
+    world
+        .connect_with(form.workspace, form.owner, &mail, &secret)
+        .await;
+    world.connect_for(&form, "crm", &peer.url).await;
+    let desk = Desk::start(&world).await;
+    let owner = desk.visitor(&world, form.owner).await;
+    let place = format!("/forms/{}/steps", form.workflow);
+    let step = async |fields: &[(&str, &str)]| {
+        let (_, version) = questions(&owner, &place).await;
+        let fields = [&[("of", version.as_str())], fields].concat();
+        owner.order(&place, &fields).await
+    };
+    let mailed = [
+        ("do", "mail"),
+        ("account", "mail"),
+        ("to", "shop@example.com"),
+        ("to_answer", ""),
+        ("subject", "Order of {{ form.name }}"),
+        ("words", ""),
+        ("reply_to", "email"),
+    ];
+    assert_eq!(step(&mailed).await.status(), StatusCode::SEE_OTHER);
+    let sent = [
+        ("do", "send"),
+        ("account", "crm"),
+        ("method", "POST"),
+        ("path", "/contacts"),
+        ("answer", "email"),
+        ("answer", "name"),
+    ];
+    assert_eq!(step(&sent).await.status(), StatusCode::SEE_OTHER);
+    let moved = step(&[("do", "up:1")]).await;
+    assert_eq!(moved.status(), StatusCode::SEE_OTHER);
+    let wrong = [&sent[..3], &[("path", "contacts")]].concat();
+    let wrong = step(&wrong).await;
+    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(&wrong.text().await.unwrap(), &["Step 3"]);
+    let page = owner.page(&place).await;
+    let (first, second) = ("POST /contacts of crm", "E-mail to shop@example.com");
+    assert!(page.find(first).unwrap() < page.find(second).unwrap());
+
+    let deploy = format!("/forms/{}/deploy", form.workflow);
+    let how = [("how", "deploy_and_link"), ("sure", "yes")];
+    let shown = owner.follow(&owner.order(&deploy, &how).await).await;
+    let shown = shown.text().await.unwrap();
+    let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
+    let mut live = form.clone();
+    live.token = link.rsplit('=').next().unwrap().to_owned();
+    live.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    let received = peer.await_received(1).await;
+    assert_eq!(received[0].target, "/contacts");
+    assert_eq!(received[0].json()["email"], "ada@example.com");
+    let taken = server.taken();
+    assert_tells(&taken[0].text, &["ada@example.com"]);
+    // Only the owner changes that.
+    let bob = world.member(form.workspace, "bob", MemberRole::Owner).await;
+    let bob = desk.visitor(&world, bob).await;
+    assert_eq!(bob.get(&place).await.status(), StatusCode::CONFLICT);
 }

@@ -118,3 +118,21 @@ async fn what_is_wrong_is_found_with_its_mend() {
     assert!(shown.starts_with("FAILURE"), "the worst first: {shown}");
     assert!(shown.contains("=> ALTER SYSTEM SET fsync = on"), "{shown}");
 }
+
+/// Notices by e-mail that no worker can send are found.
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_that_nobody_sends_are_found() {
+    let world = World::new().await;
+    world.workspace("Silent").await;
+    let _worker = world.worker().await;
+    let said = async |about: &str| verdict(&examine(&world, &[]).1, about).to_owned();
+    eventually("the worker is alive", async || {
+        said("workers").await == "fine"
+    })
+    .await;
+    assert_eq!(said("e-mail").await, "fine");
+    world
+        .change("UPDATE workspaces SET notify_by_email = true")
+        .await;
+    assert_eq!(said("e-mail").await, "warning");
+}

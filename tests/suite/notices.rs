@@ -80,7 +80,7 @@ async fn a_flood_of_questions_is_few_letters() {
     let span = "SELECT ceil(extract(epoch FROM max(made_at) - min(made_at)))::bigint FROM letters";
     let (letters, span) = (world.rows("letters").await, world.count(span).await);
     assert!(letters <= span + 1, "{letters} letters within {span} s");
-    let questions = "SELECT sum(questions) FROM letters";
+    let questions = "SELECT sum((told ->> 'question')::integer) FROM letters";
     world.assert_count(questions, 200).await; // each once
     let taken = scene.mail.taken();
     assert_eq!(taken.len() as i64, letters);
@@ -116,7 +116,9 @@ async fn a_question_that_is_asked_again_is_told() {
     world.order(format!("run retry {run}"));
     world.await_state("waiting_approval", 1).await;
     scene.await_quiet().await;
-    let questions = world.count("SELECT sum(questions) FROM letters").await;
+    let questions = world
+        .count("SELECT sum((told ->> 'question')::integer) FROM letters")
+        .await;
     assert_eq!(questions, 2);
 }
 
@@ -159,7 +161,8 @@ async fn who_does_not_look_is_told_in_longer_pauses() {
         let long_ago = "UPDATE letters SET made_at = now() - interval '1 day'";
         world.change(long_ago).await;
         happens().await;
-        let waiting = "SELECT sum(failures) FROM letters WHERE sent_at IS NULL";
+        let waiting =
+            "SELECT sum((told ->> 'failure')::integer) FROM letters WHERE sent_at IS NULL";
         world.assert_count(waiting, 2).await;
         world.change(sent).await;
     }
@@ -258,6 +261,35 @@ async fn a_refused_credential_is_told_once() {
     assert_eq!(world.order(rotated)["is_refused"], false);
     form.assert_accepts("m").await;
     told(3, "refused its credential").await;
+}
+
+/// A question that nobody has answered in time is told, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_expires_is_told() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(&peer).await;
+    let (world, form) = (&scene.world, &scene.form);
+    world.order("workspace settings Test --notify-by-email on");
+    world.decide(form.workspace, "approve").await;
+    form.assert_accepts("k").await;
+    world.await_state("waiting_approval", 1).await;
+    scene.await_mails(1).await;
+    for sooner in [
+        "UPDATE approvals SET expires_at = now() - interval '1 second'",
+        "UPDATE active_runs SET due_at = clock_timestamp()",
+    ] {
+        world.change(sooner).await;
+    }
+    world.await_state("denied", 1).await;
+    world.change("UPDATE runs SET state = 'failed'").await;
+    scene.await_mails(2).await;
+    let told = &scene.mail.taken()[1].text;
+    assert_tells(told, &["1 question has got no answer in time"]);
+    // A letter without a failure names no failed run.
+    form.assert_accepts("l").await;
+    world.await_state("waiting_approval", 1).await;
+    scene.await_mails(3).await;
+    assert_hides(&scene.mail.taken()[2].text, &["/runs/"]);
 }
 
 /// A webhook that loses events is told, once a day; not for what a stranger sends to one that has
@@ -397,9 +429,9 @@ async fn locked_letters_hold_up_their_own_people_only() {
     world.person(other.owner).await;
     let (workspace, owner) = (locked.workspace, locked.owner);
     let waiting = format!(
-        "INSERT INTO letters (workspace_id, user_id, questions, failures, refused_accounts,
-            ended_links, stalls, deaf_webhooks, made_at, due_at)
-        SELECT '{workspace}', '{owner}', 1, 0, 0, 0, 0, 0, now() - age, now() + interval '1 day'
+        "INSERT INTO letters (workspace_id, user_id, told, made_at, due_at)
+        SELECT '{workspace}', '{owner}', jsonb_build_object('question', 1), now() - age,
+            now() + interval '1 day'
         FROM unnest(ARRAY['31 days', '2 days']::interval[]) AS age"
     );
     world.change(&waiting).await;

@@ -33,7 +33,7 @@ fn most_characters(field: &str) -> usize {
         "credential" | "secret" | "client_secret" | "code" | "state" | "scope" => 10_000,
         "base_url" | "token_url" | "authorize_url" | "allow_from" | "kept_headers" => 10_000,
         // What is too long for a form is told with the other mistakes.
-        "title" | "description" | "thanks" | "label" | "hint" => 5_000,
+        "title" | "description" | "thanks" | "label" | "hint" | "words" => 5_000,
         _ => MAX_REASON,
     }
 }

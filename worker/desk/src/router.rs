@@ -18,7 +18,9 @@ use crate::{
     oidc,
     request::Connection,
     response::{HEADERS, Trouble},
-    rooms::{Visit, accounts, answers, forms, people, questions, runs, sign_in, waiting, webhooks},
+    rooms::{
+        Visit, accounts, answers, forms, people, questions, runs, sign_in, steps, waiting, webhooks,
+    },
 };
 
 const STYLE: &str = include_str!("../static/desk.css");
@@ -50,6 +52,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
             "/forms/{id}/questions",
             get(questions::show).post(questions::save),
         )
+        .route("/forms/{id}/steps", get(steps::show).post(steps::save))
         .route("/forms/{id}/deploy", post(forms::deploy))
         .route("/forms/{id}/link", get(forms::new_link).post(forms::link))
         .route("/forms/{id}/end-link", post(forms::end_link))

@@ -17,7 +17,7 @@ use crate::{
 statements! {
     /// The form and the actions that are deployed now, and the definition.
     desk fn deployed_now(workflow: WorkflowId) -> Option<DeployedNow> = "
-SELECT f.definition, r.form::text AS form, r.actions, r.on_failure
+SELECT f.definition, r.form::text AS form, r.page, r.actions, r.on_failure
 FROM workspaces w JOIN workflows f ON f.workspace_id = w.workspace_id AND f.workflow_id = $1
 LEFT JOIN releases r
     ON r.workspace_id = f.workspace_id AND r.workflow_id = f.workflow_id
@@ -28,7 +28,7 @@ WHERE f.state <> 'deleted'";
     desk fn releases(
         workspace: WorkspaceId, workflow: WorkflowId, most: i64,
     ) -> Vec<DeployedRelease> = "
-SELECT r.number, r.created_at, r.form::text AS form, r.actions, r.on_failure
+SELECT r.number, r.created_at, r.form::text AS form, r.page, r.actions, r.on_failure
 FROM releases r WHERE r.workspace_id = $1 AND r.workflow_id = $2
 ORDER BY r.number DESC LIMIT $3";
 }
@@ -48,6 +48,8 @@ pub struct DeployPlan {
 /// What differs between two releases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReleaseChanges {
+    /// Texts of the form, such as its title, and settings of its page, by their names.
+    pub texts: Changes,
     /// Fields by their keys.
     pub fields: Changes,
     /// Actions by their ids.
@@ -125,6 +127,7 @@ impl Operator {
         let checked = Definition::check(&text).map_err(Reason::InvalidDefinition)?;
         let latter = ReleaseParts::of(
             &checked.form_json(),
+            checked.page_json().as_deref(),
             [Some(checked.actions_json()), checked.on_failure_json()],
         );
         let row = self.workflow(workflow).await?.row;
@@ -174,18 +177,27 @@ impl Operator {
     }
 }
 
-/// What a release consists of: its fields by their keys, its actions by their ids.
+/// What a release consists of: its texts by their names, its fields by their keys, its actions by
+/// their ids.
 #[derive(Default)]
 struct ReleaseParts {
+    texts: BTreeMap<String, Value>,
     fields: BTreeMap<String, Value>,
     actions: BTreeMap<String, Value>,
 }
 
 impl ReleaseParts {
-    /// Of JSON texts: a form, and lists of actions.
-    fn of(form: &str, actions: [Option<&str>; 2]) -> Self {
+    /// Of JSON texts: a form, a page, and lists of actions.
+    fn of(form: &str, page: Option<&str>, actions: [Option<&str>; 2]) -> Self {
         let mut parts = Self::default();
-        collect(&json(form)["fields"], "key", &mut parts.fields);
+        let form = json(form);
+        collect(&form["fields"], "key", &mut parts.fields);
+        for members in [form, page.map(json).unwrap_or_default()] {
+            let members = members.as_object().into_iter().flatten();
+            let texts = members.filter(|(name, _)| *name != "fields");
+            let texts = texts.map(|(name, value)| (name.clone(), value.clone()));
+            parts.texts.extend(texts);
+        }
         for list in actions.into_iter().flatten() {
             collect(&json(list), "id", &mut parts.actions);
         }
@@ -196,11 +208,14 @@ impl ReleaseParts {
     fn of_release(row: &Row) -> Result<Self, RowError> {
         let form: Option<&str> = row.try_get("form")?;
         let lists = [row.try_get("actions")?, row.try_get("on_failure")?];
-        Ok(form.map(|form| Self::of(form, lists)).unwrap_or_default())
+        let page = row.try_get("page")?;
+        let parts = form.map(|form| Self::of(form, page, lists));
+        Ok(parts.unwrap_or_default())
     }
 
     fn changes(former: &Self, latter: &Self) -> ReleaseChanges {
         ReleaseChanges {
+            texts: Changes::between(&former.texts, &latter.texts),
             fields: Changes::between(&former.fields, &latter.fields),
             actions: Changes::between(&former.actions, &latter.actions),
         }

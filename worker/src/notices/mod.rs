@@ -194,44 +194,52 @@ fn subject(letter: &Letter) -> String {
     format!("{} ({})", first, letter.workspace_name)
 }
 
+/// Each kind of news: one, several, and what they have in common.
+const KINDS: [(&str, &str, &str, &str); 7] = [
+    (
+        "question",
+        "question waits",
+        "questions wait",
+        " for an answer",
+    ),
+    (
+        "expired_question",
+        "question has",
+        "questions have",
+        " got no answer in time",
+    ),
+    ("failure", "run has", "runs have", " failed"),
+    (
+        "refused_account",
+        "account has",
+        "accounts have",
+        " refused its credential",
+    ),
+    (
+        "ended_link",
+        "form link has",
+        "form links have",
+        " ended, because the workflow's owner may not run it any more",
+    ),
+    (
+        "stalled_subscription",
+        "subscription has",
+        "subscriptions have",
+        " got no signals for five minutes",
+    ),
+    (
+        "deaf_webhook",
+        "webhook loses",
+        "webhooks lose",
+        " events: its page says why",
+    ),
+];
+
 fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
-    let told = [
-        (
-            letter.questions,
-            "question waits",
-            "questions wait",
-            " for an answer",
-        ),
-        (letter.failures, "run has", "runs have", " failed"),
-        (
-            letter.refused_accounts,
-            "account has",
-            "accounts have",
-            " refused its credential",
-        ),
-        (
-            letter.ended_links,
-            "form link has",
-            "form links have",
-            " ended, because the workflow's owner may not run it any more",
-        ),
-        (
-            letter.stalls,
-            "subscription has",
-            "subscriptions have",
-            " got no signals for five minutes",
-        ),
-        (
-            letter.deaf_webhooks,
-            "webhook loses",
-            "webhooks lose",
-            " events: its page says why",
-        ),
-    ];
-    told.into_iter()
-        .filter(|(count, ..)| *count > 0)
-        .map(|(count, one, many, what)| match count {
+    KINDS.iter().filter_map(|(kind, one, many, what)| {
+        Some(match letter.told.get(*kind)? {
             1 => format!("1 {one}{what}"),
             count => format!("{count} {many}{what}"),
         })
+    })
 }

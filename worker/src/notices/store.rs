@@ -1,5 +1,7 @@
 //! The statements of notices.
 
+use std::collections::HashMap;
+
 use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
 use letterbox_database::{FromRow, Row, RowError, statements};
 use uuid::Uuid;
@@ -12,16 +14,17 @@ statements! {
     /// this address, and why subscriptions stall now.
     pub(super) fn take_letters(most: i32, runs: &str) -> Vec<Letter> = "
 SELECT workspace_id AS workspace, letter_id AS id, workspace_name, email, account_id, account_user,
-    base_url, header_name, credential_sealed, questions, failures, refused_accounts, ended_links,
-    stalls, deaf_webhooks,
+    base_url, header_name, credential_sealed, told::text AS told,
     coalesce((SELECT string_agg($2 || f.run_id, E'\n' ORDER BY f.run_id) FROM (
         SELECT n.run_id FROM (
             SELECT r.run_id, r.state FROM runs r WHERE r.workspace_id = l.workspace_id
             ORDER BY r.run_id DESC LIMIT 1000) n
-        WHERE n.state = 'failed' ORDER BY n.run_id DESC LIMIT least(l.failures, 3)) f
+        WHERE n.state = 'failed'
+        ORDER BY n.run_id DESC LIMIT least(coalesce((l.told ->> 'failure')::integer, 0), 3)) f
     ), '') AS failed,
     coalesce((SELECT string_agg(s.target || ': ' || s.failure, E'\n' ORDER BY s.target)
-        FROM subscriptions s WHERE s.workspace_id = l.workspace_id AND l.stalls > 0), '') AS why
+        FROM subscriptions s
+        WHERE s.workspace_id = l.workspace_id AND l.told ? 'stalled_subscription'), '') AS why
 FROM take_letters($1) l";
 
     /// Notes what came of an attempt.
@@ -41,16 +44,17 @@ pub(super) struct Letter {
     pub(super) workspace_name: String,
     #[row(from = by)]
     pub(super) by: By,
-    pub(super) questions: i32,
-    pub(super) failures: i32,
-    pub(super) refused_accounts: i32,
-    pub(super) ended_links: i32,
-    pub(super) stalls: i32,
-    pub(super) deaf_webhooks: i32,
+    /// Of how many it tells, by the kind of news.
+    #[row(with = counts)]
+    pub(super) told: HashMap<String, i64>,
     /// Where the newest failed runs are seen.
     pub(super) failed: String,
     /// The subscriptions that fail now, each with its reason.
     pub(super) why: String,
+}
+
+fn counts(json: &str) -> HashMap<String, i64> {
+    serde_json::from_str(json).unwrap_or_default()
 }
 
 /// How a letter is sent.

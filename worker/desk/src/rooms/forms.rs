@@ -9,10 +9,12 @@ use letterbox_operator::{
     Changes, Closing, DeployPlan, LiveLink, Losing, Member, Move, NewFormLink, OperatorError,
     Problem, Reason, ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
 };
+use qrcode::{Color, QrCode};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use super::{Nowhere, PageWorkspace, To, Visit, name_of, or_refusal, refused, see_list};
+use super::{
+    Nowhere, PageWorkspace, To, Visit, draft::version, name_of, or_refusal, refused, see_list,
+};
 use crate::{
     pages::filters,
     response::{Answered, Trouble, see},
@@ -177,6 +179,7 @@ impl FormPage<'_> {
             kinds.collect::<Vec<_>>()
         };
         [
+            told("text", &changes.texts),
             told("field", &changes.fields),
             told("action", &changes.actions),
         ]
@@ -280,11 +283,6 @@ fn closing_as_before(workflow: &WorkflowDetail) -> Closing {
     }
 }
 
-/// Names a draft: another text has another one.
-pub(super) fn version(draft: Option<&str>) -> String {
-    hex::encode(Sha256::digest(draft.unwrap_or_default()))
-}
-
 /// What ends the link that people have needs a ticked box.
 fn need_sure_of_link(visit: &Visit, workflow: &WorkflowDetail) -> Result<(), Trouble> {
     match workflow.form_link_id {
@@ -320,6 +318,18 @@ fn show_link(visit: &Visit, made: &NewFormLink) -> Response {
 struct NewLinkPage {
     workflow: WorkflowDetail,
     url: String,
+    /// The link as a QR code: how many modules wide, and a path of the dark ones.
+    code: Option<(usize, String)>,
+}
+
+/// A text as a QR code, for a screen and for paper.
+fn qr_code(text: &str) -> Option<(usize, String)> {
+    let code = QrCode::new(text).ok()?;
+    let width = code.width();
+    let dark = code.to_colors().into_iter().enumerate();
+    let dark = dark.filter(|(_, color)| *color == Color::Dark);
+    let path = dark.map(|(at, _)| format!("M{} {}h1v1h-1z", at % width, at / width));
+    Some((width, path.collect()))
 }
 
 /// The link that was made just now; only the workflow, if it was shown already.
@@ -330,7 +340,13 @@ pub(crate) async fn new_link(To(visit, workflow): To<WorkflowId>) -> Answered {
         return Ok(see(&format!("/forms/{id}")));
     };
     let url = visit.asked.desk.addresses.form_url(token);
-    Ok(visit.once("Form link", &NewLinkPage { workflow, url }))
+    let code = qr_code(&url);
+    let page = NewLinkPage {
+        workflow,
+        url,
+        code,
+    };
+    Ok(visit.once("Form link", &page))
 }
 
 /// A time as browsers write one, which is meant in UTC.

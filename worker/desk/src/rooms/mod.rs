@@ -2,11 +2,13 @@
 
 pub(crate) mod accounts;
 pub(crate) mod answers;
+mod draft;
 pub(crate) mod forms;
 pub(crate) mod people;
 pub(crate) mod questions;
 pub(crate) mod runs;
 pub(crate) mod sign_in;
+pub(crate) mod steps;
 pub(crate) mod waiting;
 pub(crate) mod webhooks;
 

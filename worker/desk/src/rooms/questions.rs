@@ -7,12 +7,14 @@ use askama::Template;
 use letterbox_common::{
     form::{Field, FieldType, Form, Locale},
     ids::WorkflowId,
-    json_object,
 };
-use letterbox_operator::{OperatorError, Problem, Reason, WorkflowDetail};
+use letterbox_operator::WorkflowDetail;
 use serde_json::{Map, Value};
 
-use super::{To, Visit, forms::version, or_refusal, refused};
+use super::{
+    To, Visit,
+    draft::{self, Members, NotSaved, arrange, free, member, need_owner, version, written},
+};
 use crate::response::{Answered, Trouble, see};
 
 /// Settings of the page that are one line of text each, with what they are called.
@@ -33,8 +35,7 @@ struct QuestionsPage<'v> {
     /// Of the draft that is there.
     version: String,
     is_saved: bool,
-    problems: Vec<Problem>,
-    refused: Option<String>,
+    not_saved: NotSaved,
 }
 
 /// What rows can say of a definition.
@@ -141,15 +142,9 @@ impl Edited {
             fields: self.fields.clone(),
         };
         let form = serde_json::to_value(form).unwrap_or_default();
-        // Of repeated names the last counts.
-        let mut members: Vec<(String, String)> = Vec::new();
-        for (name, json) in json_object::all(draft).unwrap_or_default() {
-            let Some(name) = name else { continue };
-            members.retain(|(other, _)| *other != name);
-            members.push((name, json.get().to_owned()));
-        }
-        let page = members.iter().find(|(name, _)| name == "page");
-        let page = page.and_then(|(_, json)| serde_json::from_str(json).ok());
+        let mut members = Members::of(draft);
+        let page = members.get("page");
+        let page = page.and_then(|json| serde_json::from_str(json).ok());
         let mut page: Map<String, Value> = page.unwrap_or_default();
         for name in LOOK.iter().map(|(name, _)| *name).chain(["locale"]) {
             match self.look.get(name) {
@@ -161,23 +156,10 @@ impl Edited {
             names.retain(|key, _| self.fields.iter().any(|field| field.key == *key));
         }
         let page = (!page.is_empty()).then_some(Value::Object(page));
-        for (name, value) in [("form", Some(form)), ("page", page)] {
-            let json = value.map(|value| format!("{value:#}").replace('\n', "\n  "));
-            match (members.iter_mut().find(|one| one.0 == name), json) {
-                (Some(member), Some(json)) => member.1 = json,
-                (None, Some(json)) => members.push((name.to_owned(), json)),
-                (_, None) => members.retain(|one| one.0 != name),
-            }
-        }
-        let members = members.iter();
-        let members = members.map(|(name, json)| format!("  {}: {json}", Value::from(&**name)));
-        format!("{{\n{}\n}}", members.collect::<Vec<_>>().join(",\n"))
+        members.set("form", Some(member(&form)));
+        members.set("page", page.as_ref().map(member));
+        members.text()
     }
-}
-
-/// A text as it was meant: browsers send a line break as two characters.
-fn written(text: &str) -> String {
-    text.trim().replace("\r\n", "\n")
 }
 
 /// The place of a mistake, as the page calls it.
@@ -190,20 +172,6 @@ fn place(path: &str) -> String {
     }
 }
 
-/// Moves or removes the field that a button names by its place, such as `up:1`.
-fn arrange(fields: &mut Vec<Field>, order: &str) {
-    let Some((what, at)) = order.split_once(':') else {
-        return;
-    };
-    let at = at.parse().unwrap_or(usize::MAX);
-    match what {
-        "up" if (1..fields.len()).contains(&at) => fields.swap(at, at - 1),
-        "down" if at.saturating_add(1) < fields.len() => fields.swap(at, at + 1),
-        "remove" if at < fields.len() => drop(fields.remove(at)),
-        _ => {}
-    }
-}
-
 /// A key for a new field, of its label, that no other one has.
 fn free_key(label: &str, others: &[Field]) -> String {
     let words = label.to_lowercase();
@@ -213,10 +181,7 @@ fn free_key(label: &str, others: &[Field]) -> String {
     if key.is_empty() {
         key = "question".to_owned();
     }
-    let is_free = |key: &str| others.iter().all(|field| field.key != key);
-    let numbered = (2..).map(|number: u32| format!("{key}_{number}"));
-    let mut keys = [key.clone()].into_iter().chain(numbered);
-    keys.find(|key| is_free(key)).unwrap_or(key)
+    free(&key, '_', |key| others.iter().all(|field| field.key != key))
 }
 
 /// The questions of the draft, for who may change them.
@@ -229,56 +194,32 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
         version: version(workflow.text.as_deref()),
         is_saved: visit.asked.query.get("saved").is_some(),
         workflow,
-        problems: Vec::new(),
-        refused: None,
+        not_saved: NotSaved::default(),
     };
     Ok(visit.page("Questions", &page))
 }
 
-async fn need_owner(visit: &Visit, workflow: &WorkflowDetail) -> Result<(), Trouble> {
-    let rights = visit.rights(workflow.row.workspace_id).await?;
-    match workflow.row.owner_id == visit.user && rights.may_run() {
-        true => Ok(()),
-        false => Err(refused("Only its owner changes what a form asks.")),
-    }
-}
-
 /// Saves the draft with what was filled in.
 pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
-    let operator = &visit.operator;
-    let workflow = operator.workflow(workflow).await?;
+    let workflow = visit.operator.workflow(workflow).await?;
     need_owner(&visit, &workflow).await?;
-    let id = workflow.row.workflow_id;
     let edited = Edited::posted(&visit)?;
-    let draft = workflow.text.as_deref().unwrap_or_default();
-    let now = version(Some(draft));
-    let saving = async {
-        // Another window's draft is not lost unseen.
-        match visit.given("of").is_ok_and(|of| of == now) {
-            true => operator.save_draft(id, draft, &edited.within(draft)).await,
-            false => Err(Reason::DraftConflict.into()),
-        }
+    let text = edited.within(workflow.text.as_deref().unwrap_or_default());
+    let Err(not_saved) = draft::save(&visit, &workflow, &text).await? else {
+        let at = visit.filled("do").split_once(':').map(|(_, at)| at);
+        let at = at.and_then(|at| at.parse::<usize>().ok());
+        let at = at.map(|at| format!("#question-{at}")).unwrap_or_default();
+        let id = workflow.row.workflow_id;
+        return Ok(see(&format!("/forms/{id}/questions?saved=yes{at}")));
     };
-    let (mut problems, mut refused) = (Vec::new(), None);
-    match saving.await {
-        Ok(()) => {
-            let at = visit.filled("do").split_once(':').map(|(_, at)| at);
-            let at = at.and_then(|at| at.parse::<usize>().ok());
-            let at = at.map(|at| format!("#question-{at}")).unwrap_or_default();
-            return Ok(see(&format!("/forms/{id}/questions?saved=yes{at}")));
-        }
-        Err(OperatorError::Refused(Reason::InvalidDefinition(found))) => problems = found,
-        Err(error) => refused = or_refusal(Err::<(), _>(error))?.err(),
-    }
     let page = QuestionsPage {
         visit: &visit,
         // Whoever saves once more has been told.
-        version: now,
+        version: version(workflow.text.as_deref()),
         is_saved: false,
         workflow,
         edited,
-        problems,
-        refused,
+        not_saved,
     };
     Ok(visit.refusal("Questions", &page))
 }

@@ -167,6 +167,7 @@ impl Outlook<'_> {
                 .await?
                 .changes;
             step.changes.retain(|told| !told.starts_with("definition"));
+            step.changes.extend(told("texts", &changes.texts));
             step.changes.extend(told("fields", &changes.fields));
             step.changes.extend(told("actions", &changes.actions));
         }

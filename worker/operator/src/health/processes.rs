@@ -43,6 +43,14 @@ SELECT name || ': ' || string_agg(DISTINCT left(value, 100), ' or ') AS values F
     WHERE is_alive(seen_at, 30)) AS told (name, value)
 GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
 
+    /// Workspaces that want notices by e-mail while no living worker can send any.
+    fn doctor_unsent() -> Vec<(String,)> = "
+SELECT name FROM workspaces
+WHERE notify_by_email AND NOT EXISTS (
+    SELECT FROM processes WHERE program = 'worker' AND is_alive(seen_at, 30)
+      AND settings ->> 'LETTERBOX_SMTP_FROM' <> '')
+ORDER BY name LIMIT 20";
+
     /// The connections that living processes may open, of how many, whether a proxy is before
     /// gateways that believe none, and through which one actions leave.
     fn doctor_told() -> Told = "
@@ -88,9 +96,11 @@ impl Operator {
     }
 
     /// Whether the settings that the processes tell agree with each other and with the database.
-    pub(super) async fn examine_settings(&self) -> Result<[Finding; 4], OperatorError> {
+    pub(super) async fn examine_settings(&self) -> Result<[Finding; 5], OperatorError> {
         let differing = doctor_differing(self).await?;
         let differing: Vec<String> = differing.into_iter().map(|(one,)| one).collect();
+        let unsent = doctor_unsent(self).await?;
+        let unsent: Vec<String> = unsent.into_iter().map(|(name,)| name).collect();
         let told = doctor_told(self).await?;
         let pools = told.pools;
         let most = told.most;
@@ -101,6 +111,14 @@ impl Operator {
                 Verdict::Warning,
                 "the processes agree",
                 "give them the same settings, and replace those that differ",
+            ),
+            Finding::of_list(
+                "e-mail",
+                &unsent,
+                Verdict::Warning,
+                "where notices by e-mail are on, a worker can send them",
+                "set LETTERBOX_SMTP_URL and LETTERBOX_SMTP_FROM of the workers: there notices by \
+                 e-mail are on, and none is sent",
             ),
             Finding::new(
                 "pools",
