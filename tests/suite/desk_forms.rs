@@ -241,7 +241,7 @@ async fn an_owner_says_what_happens() {
     let wrong = [&sent[..3], &[("path", "contacts")]].concat();
     let wrong = step(&wrong).await;
     assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&wrong.text().await.unwrap(), &["Step 3"]);
+    assert_tells(&wrong.text().await.unwrap(), &["send-2, path"]);
     let page = owner.page(&place).await;
     let (first, second) = ("POST /contacts of crm", "E-mail to shop@example.com");
     assert!(page.find(first).unwrap() < page.find(second).unwrap());
@@ -260,6 +260,17 @@ async fn an_owner_says_what_happens() {
     assert_eq!(received[0].json()["email"], "ada@example.com");
     let taken = server.taken();
     assert_tells(&taken[0].text, &["ada@example.com"]);
+    // A link that has closed is not opened again by a deploy.
+    let bounded = [("max_answers", "1"), ("sure", "yes")];
+    let link = format!("/forms/{}/link", form.workflow);
+    let shown = owner.follow(&owner.order(&link, &bounded).await).await;
+    let shown = shown.text().await.unwrap();
+    let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
+    live.token = link.rsplit('=').next().unwrap().to_owned();
+    live.assert_accepts("l").await;
+    let closed = owner.order(&deploy, &how).await;
+    assert_eq!(closed.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(&closed.text().await.unwrap(), &["its link has closed"]);
     // Only the owner changes that.
     let bob = world.member(form.workspace, "bob", MemberRole::Owner).await;
     let bob = desk.visitor(&world, bob).await;

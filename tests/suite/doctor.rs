@@ -1,6 +1,6 @@
 //! The doctor: finds what is wrong, says what mends it, changes nothing.
 
-use letterbox_tests::{Servers, World, eventually};
+use letterbox_tests::{MailServer, Servers, World, eventually};
 use serde_json::Value;
 
 fn verdict<'f>(found: &'f Value, about: &str) -> &'f str {
@@ -135,4 +135,11 @@ async fn notices_that_nobody_sends_are_found() {
         .change("UPDATE workspaces SET notify_by_email = true")
         .await;
     assert_eq!(said("e-mail").await, "warning");
+    let mail = MailServer::start().await;
+    let settings = [
+        ("LETTERBOX_SMTP_URL", mail.url.as_str()),
+        ("LETTERBOX_SMTP_FROM", "letterbox@example.com"),
+    ];
+    let _other = world.worker_with(&settings).await;
+    eventually("another one can", async || said("e-mail").await == "fine").await;
 }

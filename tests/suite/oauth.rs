@@ -550,10 +550,8 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     }
     await_owner(&world, workspace).await;
     let told = "SELECT count(*) FROM news WHERE kind = 'refused_account'";
-    assert_eq!(
-        world.count(told).await + world.rows("letters WHERE refused_accounts = 1").await,
-        1
-    );
+    let sent = "letters WHERE (told ->> 'refused_account')::integer = 1";
+    assert_eq!(world.count(told).await + world.rows(sent).await, 1);
     let page = ada.page(&format!("/accounts?workspace={workspace}")).await;
     assert_tells(&page, &["invalid_grant"]);
     assert_hides(&page, &["canary"]);

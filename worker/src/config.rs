@@ -153,6 +153,10 @@ impl Config {
         let ca_file = settings.egress_ca_file.as_deref();
         let out = WayOut::from_settings(ca_file)?;
         told.insert(EGRESS_PROXY.name.to_owned(), out.told.clone());
+        let mailer = mailer(settings.smtp_from.as_deref())?;
+        // Whether there is one, and not its password.
+        let has_mailer = mailer.as_ref().map_or("", |_| "set");
+        told.insert(SMTP_URL.name.to_owned(), has_mailer.to_owned());
         let name = letterbox_common::process::name("letterbox-worker");
         let database = DatabaseTarget::from_environment()?;
         let worker = Worker {
@@ -166,7 +170,7 @@ impl Config {
         Ok(Self {
             worker,
             broker: BrokerTarget::from_environment()?,
-            mailer: mailer(settings.smtp_from.as_deref())?,
+            mailer,
             settings,
             told,
         })

@@ -236,10 +236,15 @@ const KINDS: [(&str, &str, &str, &str); 7] = [
 ];
 
 fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
-    KINDS.iter().filter_map(|(kind, one, many, what)| {
+    let known = KINDS.iter().filter_map(|(kind, one, many, what)| {
         Some(match letter.told.get(*kind)? {
             1 => format!("1 {one}{what}"),
             count => format!("{count} {many}{what}"),
         })
-    })
+    });
+    // Of a newer version.
+    let is_known = |kind: &str| KINDS.iter().any(|(known, ..)| *known == kind);
+    let others = letter.told.iter().filter(|(kind, _)| !is_known(kind));
+    let others: i64 = others.map(|(_, count)| count).sum();
+    known.chain((others > 0).then(|| format!("{others} other news")))
 }

@@ -22,6 +22,9 @@ use crate::{
 
 /// Releases that are shown.
 const RELEASES: u32 = 20;
+/// Why no link takes the place of one that is closed.
+const CLOSED: &str = "Nothing was deployed: its link has closed. Deploy, then create a form link \
+    that closes later.";
 /// The template of a new definition.
 const EXAMPLE: &str = include_str!("../../static/definition.json");
 
@@ -233,12 +236,19 @@ pub(crate) async fn deploy(To(visit, workflow): To<WorkflowId>) -> Answered {
             }
         }
         "deploy" | "deploy_and_link" => {
-            let closing = (how == "deploy_and_link").then(|| closing_as_before(&found));
+            let closing = closing_as_before(&found).filter(|_| how == "deploy_and_link");
             let is_other = form
                 .get("of")
                 .is_some_and(|of| of != version(found.text.as_deref()));
-            if let Err(Trouble::Refused(words)) = need_sure_of_link(&visit, &found) {
-                draft.refused = Some(words);
+            let mut refused = match need_sure_of_link(&visit, &found) {
+                Err(Trouble::Refused(words)) => Some(words),
+                _ => None,
+            };
+            if how == "deploy_and_link" && closing.is_none() {
+                refused = Some(CLOSED.to_owned());
+            }
+            if refused.is_some() {
+                draft.refused = refused;
                 let page = shown(&visit, found, draft).await?;
                 return Ok(visit.refusal("Form", &page));
             }
@@ -271,16 +281,16 @@ fn given_definition(visit: &Visit) -> Result<Option<&str>, Trouble> {
 }
 
 /// When a new link closes that takes the place of one: at the same time, and after as many
-/// submissions as that one had left; all of them, if it had none left.
-fn closing_as_before(workflow: &WorkflowDetail) -> Closing {
-    let left = |most: i32| match most - workflow.answers.unwrap_or_default() {
-        left if left > 0 => left,
-        _ => most,
-    };
-    Closing {
-        at: workflow.closes_at.filter(|at| *at > Timestamp::now()),
-        after_answers: workflow.max_answers.map(left),
-    }
+/// submissions as that one has left; `None` if that one is closed.
+fn closing_as_before(workflow: &WorkflowDetail) -> Option<Closing> {
+    let taken = workflow.answers.unwrap_or_default();
+    let left = workflow.max_answers.map(|most| most - taken);
+    let is_closed = workflow.closes_at.is_some_and(|at| at <= Timestamp::now());
+    let is_closed = is_closed || left.is_some_and(|left| left <= 0);
+    (!is_closed).then_some(Closing {
+        at: workflow.closes_at,
+        after_answers: left,
+    })
 }
 
 /// What ends the link that people have needs a ticked box.

@@ -38,6 +38,14 @@ struct QuestionsPage<'v> {
     not_saved: NotSaved,
 }
 
+impl QuestionsPage<'_> {
+    /// The place of a mistake, as the page calls it.
+    #[expect(clippy::unused_self, reason = "a template calls it")]
+    fn place(&self, path: &str) -> String {
+        place(path)
+    }
+}
+
 /// What rows can say of a definition.
 #[derive(Default)]
 struct Edited {
@@ -107,7 +115,7 @@ impl Edited {
             fields.push(Field {
                 key: match key.is_empty() {
                     true => free_key(&label, &fields),
-                    false => (*key).to_owned(),
+                    false => key.replace("\r\n", "\n"),
                 },
                 label,
                 kind: types[at].parse().map_err(|_| Trouble::Unreadable)?,

@@ -18,8 +18,11 @@ struct StepsPage<'v> {
     visit: &'v Visit,
     workflow: WorkflowDetail,
     steps: Vec<Value>,
-    /// The fields of the form: keys, labels and whether they are addresses.
-    fields: Vec<(String, String, bool)>,
+    /// The ids of the steps that could not be saved.
+    tried: Vec<String>,
+    /// How many steps follow a failure.
+    after_failure: usize,
+    fields: Vec<FormField>,
     /// The accounts of the person that send e-mail, and the others.
     mail: Vec<AccountRow>,
     accounts: Vec<AccountRow>,
@@ -28,13 +31,50 @@ struct StepsPage<'v> {
     not_saved: NotSaved,
 }
 
-/// The steps of a draft, as they are written.
-fn steps(draft: &str) -> Vec<Box<RawValue>> {
-    let members = Members::of(draft);
-    let steps = members.get("actions");
+/// A field of the form, as far as steps use it.
+struct FormField {
+    key: String,
+    label: String,
+    is_address: bool,
+    is_required: bool,
+}
+
+impl StepsPage<'_> {
+    /// The place of a mistake, as the page calls it.
+    fn place(&self, path: &str) -> String {
+        let step = path.strip_prefix("actions[");
+        let step = step.and_then(|rest| rest.split_once(']'));
+        let named = step.and_then(|(at, rest)| {
+            let id = self.tried.get(at.parse::<usize>().ok()?)?;
+            Some(format!("{id}{}", rest.replace('.', ", ")))
+        });
+        named.unwrap_or_else(|| path.to_owned())
+    }
+}
+
+/// The steps of a list of a draft, as they are written.
+fn steps(members: &Members, list: &str) -> Vec<Box<RawValue>> {
+    let steps = members.get(list);
     steps
         .and_then(|json| serde_json::from_str(json).ok())
         .unwrap_or_default()
+}
+
+/// The ids of a step and of those in its branches.
+fn ids(step: &Value, into: &mut Vec<String>) {
+    into.extend(step["id"].as_str().map(str::to_owned));
+    for branch in ["then", "else"] {
+        let inside = step[branch].as_array().into_iter().flatten();
+        inside.for_each(|step| ids(step, into));
+    }
+}
+
+/// How many steps a branch has, in words.
+fn count(step: &Value, branch: &str) -> String {
+    match step[branch].as_array().map_or(0, Vec::len) {
+        1 => "1 step".to_owned(),
+        count => format!("{count} steps"),
+    }
 }
 
 /// A step in words.
@@ -48,40 +88,37 @@ fn in_words(step: &Value) -> String {
         }
         "http.request" => format!("{} {} of {}", text("method"), text("path"), text("account")),
         "delay" => format!("Wait {}", text("for")),
-        "condition" => format!("Only if {}", text("if")),
-        "ai.condition" => format!("Ask a model: {}", text("question")),
+        "condition" | "ai.condition" => {
+            let asked = match text("type") {
+                "condition" => text("if"),
+                _ => text("question"),
+            };
+            let (then, otherwise) = (count(step, "then"), count(step, "else"));
+            format!("If {asked}: {then} of its own, otherwise {otherwise}")
+        }
         "ai.agent" => format!("Let a model work: {}", text("goal")),
         "fail" => format!("Fail: {}", text("reason")),
         other => other.to_owned(),
     }
 }
 
-/// The place of a mistake, as the page calls it.
-fn place(path: &str) -> String {
-    let step = path.strip_prefix("actions[");
-    let step = step.and_then(|rest| rest.split_once(']'));
-    match step.and_then(|(at, rest)| Some((at.parse::<usize>().ok()?, rest))) {
-        Some((at, rest)) => format!("Step {}{}", at + 1, rest.replace('.', ", ")),
-        None => path.to_owned(),
-    }
-}
-
 /// The step that was filled in; `None` if a button only moves or removes one.
 fn posted(visit: &Visit, ids: &[String]) -> Result<Option<Value>, Trouble> {
     let text = |name: &str| written(visit.filled(name));
+    // Keys may begin with a space.
+    let answer = |name: &str| Some(visit.filled(name)).filter(|key| !key.is_empty());
     let free = |name: &str| free(name, '-', |name| ids.iter().all(|id| id != name));
-    // What is typed is text: a brace of it is no template, but for the names of answers.
     Ok(Some(match visit.given("do")? {
         "mail" => {
-            let to = match text("to_answer") {
-                key if key.is_empty() => text("to"),
-                key => value_of(&key),
-            };
+            let to = Some(text("to")).filter(|to| !to.is_empty());
+            let to: Vec<_> = to
+                .into_iter()
+                .chain(answer("to_answer").map(value_of))
+                .collect();
             let mut step = json!({"id": free("mail"), "type": "email.send",
-                "account": text("account"), "to": [to], "subject": text("subject")});
-            let reply_to = text("reply_to");
-            if !reply_to.is_empty() {
-                step["reply_to"] = value_of(&reply_to).into();
+                "account": visit.filled("account"), "to": to, "subject": text("subject")});
+            if let Some(key) = answer("reply_to") {
+                step["reply_to"] = value_of(key).into();
             }
             let words = text("words");
             if !words.is_empty() {
@@ -94,7 +131,8 @@ fn posted(visit: &Visit, ids: &[String]) -> Result<Option<Value>, Trouble> {
             let body: serde_json::Map<_, Value> = answers
                 .map(|key| (key.to_owned(), value_of(key).into()))
                 .collect();
-            json!({"id": free("send"), "type": "http.request", "account": text("account"),
+            json!({"id": free("send"), "type": "http.request",
+                "account": visit.filled("account"),
                 "method": text("method"), "path": text("path"), "body": body})
         }
         _ => return Ok(None),
@@ -116,28 +154,32 @@ fn value_of(key: &str) -> String {
 async fn found(
     visit: &Visit,
     workflow: WorkflowDetail,
-    not_saved: NotSaved,
+    (not_saved, tried): (NotSaved, Vec<String>),
 ) -> Result<StepsPage<'_>, Trouble> {
-    let text = workflow.text.as_deref().unwrap_or_default();
+    let members = Members::of(workflow.text.as_deref().unwrap_or_default());
     let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
     let fields = definition["form"]["fields"]
         .as_array()
         .into_iter()
         .flatten();
-    let fields = fields.map(|field| {
-        let text = |name: &str| field[name].as_str().unwrap_or_default().to_owned();
-        let is_address = field["type"] == FieldType::Email.as_str();
-        (text("key"), text("label"), is_address)
+    let fields = fields.map(|field| FormField {
+        key: field["key"].as_str().unwrap_or_default().to_owned(),
+        label: field["label"].as_str().unwrap_or_default().to_owned(),
+        is_address: field["type"] == FieldType::Email.as_str(),
+        is_required: field["required"] == true,
     });
     let accounts = visit.operator.accounts(workflow.row.workspace_id).await?;
     let own = |one: &AccountRow| one.user_id == visit.user && one.disconnected_at.is_none();
     let own = accounts.into_iter().filter(own);
     let (mail, accounts) = own.partition(|one| one.sender.is_some());
-    let steps = steps(text);
+    let after_failure = steps(&members, "on_failure").len();
+    let steps = steps(&members, "actions");
     let steps = steps.iter().map(|step| serde_json::from_str(step.get()));
     Ok(StepsPage {
         visit,
         steps: steps.map(Result::unwrap_or_default).collect(),
+        tried,
+        after_failure,
         fields: fields.collect(),
         mail,
         accounts,
@@ -152,7 +194,7 @@ async fn found(
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
     need_owner(&visit, &workflow).await?;
-    let page = found(&visit, workflow, NotSaved::default()).await?;
+    let page = found(&visit, workflow, (NotSaved::default(), Vec::new())).await?;
     Ok(visit.page("Steps", &page))
 }
 
@@ -160,24 +202,22 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
 pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
     need_owner(&visit, &workflow).await?;
-    let text = workflow.text.as_deref().unwrap_or_default();
-    let mut steps: Vec<String> = steps(text)
-        .iter()
-        .map(|step| step.get().to_owned())
-        .collect();
-    let id = |step: &String| {
-        Some(
-            serde_json::from_str::<Value>(step).ok()?["id"]
-                .as_str()?
-                .to_owned(),
-        )
-    };
-    let ids: Vec<String> = steps.iter().filter_map(id).collect();
-    match posted(&visit, &ids)? {
+    let mut members = Members::of(workflow.text.as_deref().unwrap_or_default());
+    let mut taken = Vec::new();
+    for list in ["actions", "on_failure"] {
+        for step in steps(&members, list) {
+            ids(
+                &serde_json::from_str(step.get()).unwrap_or_default(),
+                &mut taken,
+            );
+        }
+    }
+    let steps = steps(&members, "actions").into_iter();
+    let mut steps: Vec<String> = steps.map(|step| step.get().to_owned()).collect();
+    match posted(&visit, &taken)? {
         Some(step) => steps.push(step.to_string()),
         None => arrange(&mut steps, visit.given("do")?),
     }
-    let mut members = Members::of(text);
     let listed = steps.iter().map(|step| format!("\n    {step}"));
     let listed = listed.collect::<Vec<_>>().join(",");
     members.set("actions", Some(format!("[{listed}\n  ]")));
@@ -187,7 +227,12 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
             Ok(see(&format!("/forms/{id}/steps?saved=yes")))
         }
         Err(not_saved) => {
-            let page = found(&visit, workflow, not_saved).await?;
+            let id = |step: &String| {
+                let step: Value = serde_json::from_str(step).unwrap_or_default();
+                step["id"].as_str().unwrap_or_default().to_owned()
+            };
+            let tried = steps.iter().map(id).collect();
+            let page = found(&visit, workflow, (not_saved, tried)).await?;
             Ok(visit.refusal("Steps", &page))
         }
     }
@@ -223,6 +268,12 @@ mod tests {
         ] {
             assert_eq!(in_words(&step), told);
         }
-        assert_eq!(place("actions[0].path"), "Step 1, path");
+        let branched = json!({"type": "condition", "id": "c", "if": "form.vip",
+            "then": [{"id": "mail"}], "else": []});
+        let told = "If form.vip: 1 step of its own, otherwise 0 steps";
+        assert_eq!(in_words(&branched), told);
+        let mut taken = Vec::new();
+        ids(&branched, &mut taken);
+        assert_eq!(taken, ["c", "mail"]);
     }
 }
