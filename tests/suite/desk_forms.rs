@@ -7,10 +7,17 @@ use letterbox_tests::{Desk, MailServer, Peer, Reply, Visitor, World, assert_hide
 use reqwest::StatusCode;
 use serde_json::json;
 
+use crate::desk_rooms::shown;
+
 /// What stands between two texts of a page, for the first time.
 fn between<'p>(page: &'p str, before: &str, after: &str) -> &'p str {
     let (_, rest) = page.split_once(before).expect(before);
     rest.split_once(after).expect(after).0
+}
+
+/// The token of the link that a page shows.
+fn token(page: &str) -> String {
+    shown(page)[0].rsplit('=').next().unwrap().to_owned()
 }
 
 /// The questions of a form, with the version of the draft.
@@ -113,8 +120,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let deployed = ada.order(&deploy, &[("how", "deploy_and_link")]).await;
     assert_eq!(deployed.headers()["location"], format!("/forms/{id}/link"));
     let shown = ada.follow(&deployed).await.text().await.unwrap();
-    let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
-    let token = link.rsplit('=').next().unwrap().to_owned();
+    let token = token(&shown);
     let again = ada.order(&deploy, &[("how", "deploy")]).await;
     assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_tells(&again.text().await.unwrap(), &["tick that you are sure"]);
@@ -250,9 +256,8 @@ async fn an_owner_says_what_happens() {
     let how = [("how", "deploy_and_link"), ("sure", "yes")];
     let shown = owner.follow(&owner.order(&deploy, &how).await).await;
     let shown = shown.text().await.unwrap();
-    let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
     let mut live = form.clone();
-    live.token = link.rsplit('=').next().unwrap().to_owned();
+    live.token = token(&shown);
     live.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(1).await;
@@ -265,8 +270,7 @@ async fn an_owner_says_what_happens() {
     let link = format!("/forms/{}/link", form.workflow);
     let shown = owner.follow(&owner.order(&link, &bounded).await).await;
     let shown = shown.text().await.unwrap();
-    let link = between(&shown, "class=\"once\">", "<").replace("&#x2f;", "/");
-    live.token = link.rsplit('=').next().unwrap().to_owned();
+    live.token = token(&shown);
     live.assert_accepts("l").await;
     let closed = owner.order(&deploy, &how).await;
     assert_eq!(closed.status(), StatusCode::UNPROCESSABLE_ENTITY);

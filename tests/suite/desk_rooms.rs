@@ -11,7 +11,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 
 /// What a page shows once.
-fn shown(page: &str) -> Vec<String> {
+pub fn shown(page: &str) -> Vec<String> {
     let shown = page.split("class=\"once\">").skip(1);
     let shown = shown.map(|rest| rest.split('<').next().unwrap());
     shown.map(|text| text.replace("&#x2f;", "/")).collect()

@@ -41,6 +41,16 @@ impl Scene {
         }
     }
 
+    /// Has people told by e-mail of a question.
+    async fn ask(&self) {
+        let (world, form) = (&self.world, &self.form);
+        world.order("workspace settings Test --notify-by-email on");
+        world.decide(form.workspace, "approve").await;
+        form.assert_accepts("k").await;
+        world.await_state("waiting_approval", 1).await;
+        self.await_mails(1).await;
+    }
+
     async fn await_mails(&self, expected: usize) {
         let what = format!("{expected} letters");
         eventually(&what, async || self.mail.taken().len() >= expected).await;
@@ -103,11 +113,7 @@ async fn a_question_that_is_asked_again_is_told() {
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
     let scene = Scene::new(&peer).await;
     let (world, form) = (&scene.world, &scene.form);
-    world.order("workspace settings Test --notify-by-email on");
-    world.decide(form.workspace, "approve").await;
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
-    scene.await_mails(1).await;
+    scene.ask().await;
     let asked = world.order("approval list")[0].clone();
     let told = |name: &str| asked[name].as_str().unwrap().to_owned();
     let (approval, run) = (told("approval_id"), told("run_id"));
@@ -269,11 +275,7 @@ async fn a_question_that_expires_is_told() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = Scene::new(&peer).await;
     let (world, form) = (&scene.world, &scene.form);
-    world.order("workspace settings Test --notify-by-email on");
-    world.decide(form.workspace, "approve").await;
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
-    scene.await_mails(1).await;
+    scene.ask().await;
     for sooner in [
         "UPDATE approvals SET expires_at = now() - interval '1 second'",
         "UPDATE active_runs SET due_at = clock_timestamp()",

@@ -134,6 +134,9 @@ async fn look_again(refused: Vec<Refused>) -> Vec<Refused> {
         one.detail = found.or(one.detail);
         one
     };
+    if refused.iter().all(|one| one.second_look.is_none()) {
+        return refused;
+    }
     let looking = move || refused.into_iter().map(looking).collect();
     tokio::task::spawn_blocking(looking)
         .await

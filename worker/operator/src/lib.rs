@@ -76,7 +76,7 @@ pub use self::{
     form_links::{Closing, LiveLink, Losing, NewFormLink},
     grants::GrantStatus,
     health::{
-        BacklogKind, Behind, Finding, Held, Part, Retrying, Status, Unconnected, Verdict,
+        BacklogKind, Behind, Deaf, Finding, Held, Part, Retrying, Status, Unconnected, Verdict,
         examine_broker,
     },
     members::{Member, MemberSettings},

@@ -57,7 +57,8 @@ impl Rules {
         self.difference(&found)
     }
 
-    /// Whether the request is right by these rules with this secret. Takes as long as that takes.
+    /// Whether the request is right by these rules with this secret. Its time tells of the secret:
+    /// not for an answer.
     pub(in crate::webhook) fn fits(
         &self,
         secret: &Secret,
@@ -109,10 +110,7 @@ impl Rules {
     /// The ways to compute what is written as these rules say, their own first.
     fn computed(&self) -> Vec<Self> {
         let texts = TEXTS.iter().filter_map(|text| text.parse().ok());
-        let has_time = self.timestamp_key.is_some()
-            || self.timestamp_place.is_some()
-            || self.timestamp_header.is_some();
-        let times = if has_time { &TIMES[..] } else { &[] };
+        let times = if self.has_time() { &TIMES[..] } else { &[] };
         let mut computed = Vec::new();
         for signed in [self.signed.clone()].into_iter().chain(texts) {
             for timestamp_format in [self.timestamp_format].iter().chain(times) {

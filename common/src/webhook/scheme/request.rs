@@ -233,11 +233,15 @@ impl Rules {
         bytes.filter(|bytes| length.is_none_or(|length| bytes.len() == length))
     }
 
-    pub(super) fn is_timely(&self, timestamp: &str, now: u64) -> bool {
-        let has_time = self.timestamp_key.is_some()
+    /// Whether a time is sent with a signature.
+    pub(super) fn has_time(&self) -> bool {
+        self.timestamp_key.is_some()
             || self.timestamp_place.is_some()
-            || self.timestamp_header.is_some();
-        if !has_time || self.timestamp_format == TimeFormat::Unchecked {
+            || self.timestamp_header.is_some()
+    }
+
+    pub(super) fn is_timely(&self, timestamp: &str, now: u64) -> bool {
+        if !self.has_time() || self.timestamp_format == TimeFormat::Unchecked {
             return true;
         }
         let time = self.seconds(timestamp);

@@ -57,6 +57,15 @@ pub(super) fn written(text: &str) -> String {
     text.trim().replace("\r\n", "\n")
 }
 
+/// The number of the item of a list in which a mistake is, and the place within it.
+pub(super) fn item(path: &str, list: &str) -> Option<(usize, String)> {
+    let (at, rest) = path
+        .strip_prefix(list)?
+        .strip_prefix('[')?
+        .split_once(']')?;
+    Some((at.parse().ok()?, rest.replace('.', ", ")))
+}
+
 /// Moves or removes the item that a button names by its place, such as `up:1`.
 pub(super) fn arrange<T>(items: &mut Vec<T>, order: &str) {
     let Some((what, at)) = order.split_once(':') else {
@@ -126,4 +135,21 @@ pub(super) async fn save(
         Err(error) => not_saved.refused = or_refusal(Err::<(), _>(error))?.err(),
     }
     Ok(Err(not_saved))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_in_an_item_of_a_list() {
+        for (path, found) in [
+            ("form.fields[3].label", Some((3, ", label".to_owned()))),
+            ("form.fields[0]", Some((0, String::new()))),
+            ("form.title", None),
+            ("form.fields[x].label", None),
+        ] {
+            assert_eq!(item(path, "form.fields"), found);
+        }
+    }
 }

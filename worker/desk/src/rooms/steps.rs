@@ -8,7 +8,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     To, Visit,
-    draft::{self, Members, NotSaved, arrange, free, need_owner, version, written},
+    draft::{self, Members, NotSaved, arrange, free, item, need_owner, version, written},
 };
 use crate::response::{Answered, Trouble, see};
 
@@ -42,12 +42,8 @@ struct FormField {
 impl StepsPage<'_> {
     /// The place of a mistake, as the page calls it.
     fn place(&self, path: &str) -> String {
-        let step = path.strip_prefix("actions[");
-        let step = step.and_then(|rest| rest.split_once(']'));
-        let named = step.and_then(|(at, rest)| {
-            let id = self.tried.get(at.parse::<usize>().ok()?)?;
-            Some(format!("{id}{}", rest.replace('.', ", ")))
-        });
+        let named = item(path, "actions");
+        let named = named.and_then(|(at, rest)| Some(format!("{}{rest}", self.tried.get(at)?)));
         named.unwrap_or_else(|| path.to_owned())
     }
 }

@@ -16,7 +16,7 @@ pub use self::{
     broker::examine_broker,
     data::Behind,
     finding::{Finding, Verdict},
-    status::{BacklogKind, Held, Part, Retrying, Status, Unconnected},
+    status::{BacklogKind, Deaf, Held, Part, Retrying, Status, Unconnected},
 };
 use crate::{KeyRings, Operator, OperatorError};
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use letterbox_common::states::AccountWait;
-use letterbox_operator::{Operator, Status};
+use letterbox_operator::{Deaf, Operator, Status};
 
 use crate::{
     Failure, Output, output,
@@ -117,26 +117,25 @@ fn runs(status: &Status) -> Vec<(&'static str, String)> {
         let told = format!("{signals} signals, the oldest {oldest}, {target} of {workspace}");
         ("behind", told + &why)
     }));
-    lines.extend(status.deaf.iter().map(|one| {
-        let name = word(&one.name);
-        let workspace = word(&one.workspace_name);
-        let detail = one.detail.as_deref().map(word);
-        let detail = detail
-            .map(|detail| format!(" ({detail})"))
-            .unwrap_or_default();
-        let at = to_second(one.refused_at);
-        let told = format!(
-            "webhook '{name}' of {workspace}: {}{detail}, last {at}",
-            one.reason
-        );
-        ("loses events", told)
-    }));
+    let deaf = status.deaf.iter().map(loses_events);
+    lines.extend(deaf.map(|told| ("loses events", told)));
     lines.extend(status.held.iter().map(|one| {
         let id = one.workspace_id.map(|id| format!(" ({id})"));
         let id = id.unwrap_or_default();
         ("held", format!("{}{id} since {}", one.name, one.held_at))
     }));
     lines
+}
+
+fn loses_events(one: &Deaf) -> String {
+    let (name, workspace) = (word(&one.name), word(&one.workspace_name));
+    let detail = one.detail.as_deref().map(word);
+    let detail = detail.map(|detail| format!(" ({detail})"));
+    let (detail, at) = (detail.unwrap_or_default(), to_second(one.refused_at));
+    format!(
+        "webhook '{name}' of {workspace}: {}{detail}, last {at}",
+        one.reason
+    )
 }
 
 fn counts(by_state: &BTreeMap<String, i64>) -> String {
