@@ -142,10 +142,10 @@ async fn the_trials_of_others_go_on() {
         )
         .await;
     let its = format!("account_id = '{}'", locked.account_id);
-    let old =
-        format!("UPDATE account_trials SET asked_at = now() - interval '2 hours' WHERE {its}");
+    let long_ago = "UPDATE account_trials SET asked_at = now() - interval '2 hours'";
+    world.change(&format!("{long_ago} WHERE {its}")).await;
     let session = world.session(Role::Login).await;
-    let lock = format!("{old}; BEGIN; SELECT FROM account_trials WHERE {its} FOR UPDATE");
+    let lock = format!("BEGIN; SELECT FROM account_trials WHERE {its} FOR UPDATE");
     session.batch_execute(&lock).await.unwrap();
     silent.await_received(1).await;
     let tried = world.order(format!("account try {}", account.account_id));

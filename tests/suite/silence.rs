@@ -210,7 +210,8 @@ async fn nobody_learns_the_tool_of_a_webhook() {
         );
         Box::new(move |_| request.clone())
     };
-    // From the first look-up on.
+    // Another gateway: it has looked which algorithms there are.
+    let gateway = world.gateway().await;
     for (_, address) in &addresses {
         let told = post(address)(0);
         letterbox_tests::raw(&gateway.public_address(), told.as_bytes()).await;

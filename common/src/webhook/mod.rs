@@ -2,18 +2,21 @@
 //! kept.
 
 mod address;
+mod algorithm;
 mod fault;
 mod kept;
 mod keys;
+mod public_key;
 mod same_by;
 mod scheme;
 mod signature;
 mod tools;
 
 pub use address::WebhookAddress;
+pub use algorithm::Algorithm;
 pub use fault::DeliveryFault;
 pub use kept::{InvalidKept, KeptHeaders, KeptNames};
-pub use keys::{Algorithm, InvalidKey, Keys, Kinds};
+pub use keys::{InvalidKey, Keys, Kinds};
 pub use same_by::{InvalidSameBy, SameBy};
 pub use scheme::{
     Encoding, Handshake, Header, Headers, Reply, Rules, RulesError, SecretEncoding, Signed,

@@ -8,7 +8,7 @@ use super::{
     rules::{Header, Rules},
     words::{Encoding, SecretEncoding, TimeFormat},
 };
-use crate::{secret::Secret, webhook::keys::Algorithm};
+use crate::{secret::Secret, webhook::algorithm::Algorithm};
 
 /// What tools put before signatures.
 const PREFIXES: [&str; 5] = ["", "sha256=", "sha1=", "sha512=", "v1="];

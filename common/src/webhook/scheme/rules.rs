@@ -13,7 +13,8 @@ use crate::{
     random::RandomError,
     secret::Secret,
     webhook::{
-        keys::{Algorithm, InvalidKey, Keys},
+        algorithm::Algorithm,
+        keys::{InvalidKey, Keys},
         signature::generate_secret,
     },
 };

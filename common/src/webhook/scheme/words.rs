@@ -1,6 +1,6 @@
 //! The words of rules: how signatures, times and secrets are written, and what a tool asks.
 
-use crate::{text_enum, webhook::keys::Algorithm};
+use crate::{text_enum, webhook::algorithm::Algorithm};
 
 text_enum! {
     /// How a signature is written.
