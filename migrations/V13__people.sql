@@ -289,7 +289,7 @@ GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted,
     branch, error, retry_at, started_at, finished_at, unanswered, part_of, is_told, begun, answered)
     ON run_actions TO letterbox_desk;
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
-    max_answers, answers) ON form_links TO letterbox_desk;
+    max_answers, answers, waited) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, sender, created_at,
     disconnected_at, is_refused, waits_for, has_certificate)
     ON connected_accounts TO letterbox_desk;

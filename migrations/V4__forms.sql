@@ -22,6 +22,7 @@ CREATE TABLE form_links (
     closes_at           timestamptz,
     max_answers         integer CHECK (max_answers > 0),
     answers             integer NOT NULL DEFAULT 0,
+    waited              bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace_id, form_link_id),
     CONSTRAINT answers_are_bounded CHECK (answers <= max_answers),
     CONSTRAINT closes_later CHECK (closes_at > created_at),
@@ -32,6 +33,8 @@ COMMENT ON TABLE form_links IS
     'The links of a workflow''s form; at most one is live, an ended one stays ended';
 COMMENT ON COLUMN form_links.form_link_id IS 'Names the link to its owner without being its token';
 COMMENT ON COLUMN form_links.release_id IS 'The release that was live when the link was made';
+COMMENT ON COLUMN form_links.waited IS
+    'Requests that found more than the limit of a link in a minute';
 COMMENT ON COLUMN form_links.token_sha256 IS
     'SHA-256 of the token; the token itself is stored nowhere';
 COMMENT ON COLUMN form_links.ended_at IS 'When the link died; null while it lives';
@@ -90,8 +93,10 @@ CREATE FUNCTION form_link_ends() RETURNS trigger LANGUAGE plpgsql SET search_pat
 DECLARE
     counts boolean := NEW.ended_at IS NULL AND NEW.answers > OLD.answers;
     ends boolean := NEW.ended_at IS NOT NULL AND NEW.answers = OLD.answers;
+    waits boolean := NEW.ended_at IS NULL AND NEW.answers = OLD.answers
+        AND NEW.waited > OLD.waited;
 BEGIN
-    IF OLD.ended_at IS NOT NULL OR NOT (counts OR ends)
+    IF OLD.ended_at IS NOT NULL OR NOT (counts OR ends OR waits)
         OR (NEW.workspace_id, NEW.form_link_id, NEW.workflow_id, NEW.release_id, NEW.token_sha256,
             NEW.owner_may_run_since,
             NEW.closes_at, NEW.max_answers)
@@ -104,7 +109,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION form_link_ends IS
-    'A link never becomes live again, and its answers are only counted up';
+    'A link never becomes live again, and its answers and waits are only counted up';
 CREATE TRIGGER form_link_ends BEFORE UPDATE ON form_links
     FOR EACH ROW EXECUTE FUNCTION form_link_ends();
 
@@ -176,7 +181,23 @@ SELECT l.*, r.form, r.page, r.least_seconds
 FROM live_links l JOIN releases r USING (workspace_id, workflow_id, release_id);
 COMMENT ON VIEW live_form_links IS 'The live links, with the answer to a reader of the link';
 
+CREATE FUNCTION count_waits(tokens bytea[], counts bigint[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    WITH asked AS (
+        SELECT l.workspace_id, l.form_link_id, n.times
+        FROM unnest(tokens, counts) AS n (token, times)
+        JOIN form_links l ON l.token_sha256 = n.token AND l.ended_at IS NULL
+        -- Nothing waits for a link that is being ended.
+        FOR NO KEY UPDATE OF l SKIP LOCKED
+    )
+    UPDATE form_links l SET waited = l.waited + a.times FROM asked a
+    WHERE l.workspace_id = a.workspace_id AND l.form_link_id = a.form_link_id
+$$;
+COMMENT ON FUNCTION count_waits IS 'Adds to how many requests of form links were asked to wait';
+
 -- Whoever moves a workflow or a member ends its links, also those that they do not see.
-REVOKE EXECUTE ON FUNCTION form_link_is_made, workflow_moves, member_changes FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION form_link_is_made, workflow_moves, member_changes, count_waits
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION count_waits TO letterbox_gateway;
 GRANT SELECT, INSERT, UPDATE ON form_links TO letterbox_operator;
 GRANT SELECT ON live_links, live_form_links TO letterbox_gateway;

@@ -1,4 +1,5 @@
-//! Responses, and the headers common to all of them: never cached, never sniffed, no referrer.
+//! Responses, and the headers common to all of them: never sniffed, no referrer, and never cached,
+//! unless one says otherwise.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -57,10 +58,12 @@ pub(crate) fn announce_close(headers: &mut HeaderMap) {
 pub(crate) fn add_common_headers(headers: &mut HeaderMap, request_id: HeaderValue) {
     headers.insert(request_id::HEADER, request_id);
     headers.insert(MARKER_HEADER, HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let cached = headers.entry(header::CACHE_CONTROL);
+    cached.or_insert(HeaderValue::from_static("no-store"));
     headers.insert(
         header::REFERRER_POLICY,
         HeaderValue::from_static("no-referrer"),
     );
-    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    let varies = headers.entry(header::VARY);
+    varies.or_insert(HeaderValue::from_static("Origin"));
 }

@@ -15,7 +15,7 @@ use letterbox_common::process::metrics::HistogramUnder;
 use crate::{
     body, cors,
     error::Refusal,
-    form_page::PageFile,
+    form_page::AskedFile,
     handlers::{form_page, form_read, form_submit, incoming_webhook},
     metrics, request_id,
     response::{self, Response},
@@ -30,7 +30,7 @@ enum Route<'a> {
     FormRead,
     FormSubmit,
     FormPage,
-    FormPageFile(&'static PageFile),
+    FormPageFile(AskedFile),
 }
 
 impl<'a> Route<'a> {
@@ -41,7 +41,7 @@ impl<'a> Route<'a> {
             "/forms" => Some(Self::FormPage),
             path => match path.strip_prefix("/webhooks/incoming/") {
                 Some(token) => (!token.contains('/')).then_some(Self::IncomingWebhook { token }),
-                None => PageFile::at(path).map(Self::FormPageFile),
+                None => AskedFile::at(path).map(Self::FormPageFile),
             },
         }
     }
@@ -177,7 +177,10 @@ async fn dispatch(
         Route::FormRead => form_read::handle(gateway, peer, request).await,
         Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
         Route::FormPage => Ok(form_page::handle(gateway, peer, request).await),
-        Route::FormPageFile(file) => Ok(body::leave(request, file.response())),
+        Route::FormPageFile(file) => {
+            let response = file.response(request.headers());
+            Ok(body::leave(request, response))
+        }
     }
 }
 

@@ -23,16 +23,19 @@ export class Field {
     Object.assign(this, definition);
     const id = `field-${index}`;
     const isTextarea = this.type === "textarea";
+    this.isChoice = this.choices !== undefined;
+    const tag = this.isChoice ? "select" : isTextarea ? "textarea" : "input";
     this.isTick = this.type === "checkbox";
     // The prefix keeps the name from hiding a member of the form.
-    this.input = make(isTextarea ? "textarea" : "input", { id, name: `answer-${this.key}`, dir: "auto" });
+    this.input = make(tag, { id, name: `answer-${this.key}`, dir: "auto" });
+    for (const choice of this.isChoice ? ["", ...this.choices] : []) this.input.append(make("option", { value: choice }, choice));
     // Not type=number, which silently changes what was typed.
-    if (!isTextarea) this.input.type = this.type === "number" ? "text" : this.type;
+    if (tag === "input") this.input.type = this.type === "number" ? "text" : this.type;
     if (this.type === "number") Object.assign(this.input, { inputMode: "decimal", autocomplete: "off" });
     if (this.type === "email") this.input.autocomplete = "email";
     if (autocomplete) this.input.autocomplete = autocomplete;
     if (autocomplete?.startsWith("tel") && this.type === "text") this.input.inputMode = "tel";
-    if (!isTextarea) this.input.enterKeyHint = isLast ? "send" : "next";
+    if (tag === "input") this.input.enterKeyHint = isLast ? "send" : "next";
     this.input.setAttribute("aria-required", this.required);
     this.label_ = make("label", { htmlFor: id, dir: "auto" }, this.label);
     if (!this.required) this.label_.append(" ", make("span", { className: "optional" }, say("optional")));
@@ -110,6 +113,7 @@ export class Field {
   lock(isLocked) {
     this.#isLocked = isLocked;
     if (this.isTick) this.input.setAttribute("aria-disabled", isLocked);
+    else if (this.isChoice) this.input.disabled = isLocked;
     else this.input.readOnly = isLocked;
   }
 

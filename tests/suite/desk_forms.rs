@@ -60,6 +60,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             ("email", "Your e-mail", "email"),
             ("message", "Your message", "textarea"),
             ("", "How many loaves?", "number"),
+            ("", "Which bread?", "choice"),
         ];
         let mut form = vec![
             ("of".to_owned(), of.to_owned()),
@@ -85,6 +86,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             form.push(("label".to_owned(), label.to_owned()));
             form.push(("type".to_owned(), kind.to_owned()));
             form.push(("hint".to_owned(), String::new()));
+            form.push(("choices".to_owned(), "Rye\r\n\r\n Sourdough ".to_owned()));
         }
         form
     };
@@ -110,7 +112,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let refused = save(&bob, &version, "save").await;
     assert!(refused.status().is_client_error(), "{refused:?}");
     let wrong = [("of", &*version), ("title", ""), ("key", ""), ("label", "")];
-    let wrong = [&wrong[..], &[("type", "text"), ("hint", "")]].concat();
+    let row = [("type", "text"), ("hint", ""), ("choices", "")];
+    let wrong = [&wrong[..], &row].concat();
     let wrong = ada.order(&place, &wrong).await;
     assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_tells(&wrong.text().await.unwrap(), &["form.title", "form.fields"]);
@@ -130,7 +133,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     for (key, answer) in [
         (
             "k1",
-            json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123"}),
+            json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123",
+                "which_bread": "Rye"}),
         ),
         (
             "k2",
@@ -139,7 +143,19 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     ] {
         form.submit(key, &answer).await.assert_accepted();
     }
+    let other = json!({"email": "bob@example.com", "which_bread": "Toast"});
+    let other = form.submit("k3", &other).await;
+    assert_eq!(other.status, 400);
+    assert_tells(&other.body, &["which_bread", "one of the field's choices"]);
     world.await_state("succeeded", 2).await;
+    assert_tells(
+        &bob.page(&format!("/forms/{id}")).await,
+        &[
+            "used 2 times in the last 24 hours",
+            "Which bread?",
+            "Rye, Sourdough",
+        ],
+    );
     let answers = format!("/forms/{id}/answers");
     let page = bob.page(&answers).await;
     let titles = [
@@ -149,6 +165,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
         "Your name",
         "Your message",
         "How many loaves?",
+        "Which bread?",
     ];
     let heads: Vec<_> = page.split("<th scope=\"col\">").skip(1).collect();
     for (head, title) in heads.iter().zip(titles) {

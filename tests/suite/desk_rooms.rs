@@ -624,6 +624,28 @@ async fn owners_govern() {
         .find(|entry| entry["subject"] == "policies")
         .unwrap();
     assert_holds(entry, json!({"proven_by": "link", "reason": "careful"}));
+
+    // All that is the history of the workspace, for its owners.
+    let history = boss.page("/history").await;
+    for told in [
+        "policy",
+        "Why: careful",
+        "role: viewer, now editor",
+        "boss: member",
+    ] {
+        assert!(history.contains(told), "{told}: {history}");
+    }
+    assert_hides(&history, &["(hidden)", "sha256", "inet"]);
+    boss.assert_shows("/history?before=1", "Nothing yet").await;
+    let elsewhere = world.workspace("Elsewhere").await;
+    let editor = MemberRole::Editor;
+    for (workspace, role) in [(form.workspace, editor), (elsewhere, MemberRole::Owner)] {
+        let other = world.member(workspace, role.as_str(), role).await;
+        let other = desk.visitor(world, other).await;
+        let path = format!("/history?workspace={}", form.workspace);
+        let answer = other.get(&path).await;
+        assert!(answer.status().is_client_error(), "{role}: {answer:?}");
+    }
 }
 
 /// A workspace asks in a thousand people, and an operator those beyond.

@@ -93,6 +93,7 @@ fn form(kind: FieldType, required: bool) -> Form {
         kind,
         required,
         placeholder: None,
+        choices: Vec::new(),
     };
     Form {
         title: "T".into(),

@@ -212,6 +212,41 @@ async fn files_of_the_page_are_its_own() {
         files += 1.0;
     }
     assert_eq!(get(&gateway, "/forms/words/xx.js").await.status, 404);
+
+    // By the name that the document gives them they are kept, and compressed for who says so.
+    let page = get(&gateway, "/forms").await.body;
+    let (_, style) = page.split_once("rel=\"stylesheet\" href=\"").unwrap();
+    let (named, _) = style.split_once('"').unwrap();
+    let name = named.split('/').nth(1).unwrap();
+    for (path, cached) in [
+        (format!("/{named}"), "public, max-age=31536000, immutable"),
+        (
+            format!("/forms/{}/form.css", "0".repeat(name.len())),
+            "no-store",
+        ),
+        ("/forms/form.css".to_owned(), "no-store"),
+    ] {
+        let plain = get(&gateway, &path).await;
+        assert_eq!(plain.header("cache-control"), Some(cached), "{path}");
+        assert_eq!(plain.header("vary"), Some("Accept-Encoding, Origin"));
+        let url = format!("{}{path}", gateway.public_url());
+        let zipped = gateway.http.get(url).header("accept-encoding", "br, gzip");
+        let zipped = zipped.send().await.unwrap();
+        assert_eq!(zipped.headers()["content-encoding"], "gzip");
+        let content = zipped.bytes().await.unwrap();
+        assert!(content.len() * 2 < plain.body.len(), "{path}");
+        let mut text = String::new();
+        let mut unzipped = flate2::read::GzDecoder::new(&*content);
+        std::io::Read::read_to_string(&mut unzipped, &mut text).unwrap();
+        assert_eq!(text, plain.body);
+    }
+    for other in [
+        "/forms/00/form.css",
+        "/forms//form.css",
+        "/forms/0123456789abcdeg/form.css",
+    ] {
+        assert_eq!(get(&gateway, other).await.status, 404, "{other}");
+    }
     let counted = "letterbox_request_duration_seconds_count";
     eventually(counted, async || gateway.metric(counted).await >= files).await;
 }

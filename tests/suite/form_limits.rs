@@ -38,6 +38,13 @@ async fn a_token_allows_twenty_requests_over_all_gateways() {
         assert!(assert_limited(refused) >= 50);
     }
     other.assert_lives().await;
+    // Its owner can see how many had to wait.
+    eventually("they are counted", async || {
+        let waited = "SELECT sum(waited)::bigint FROM form_links WHERE waited > 0";
+        let waited: Option<i64> = world.value(waited).await;
+        waited == Some(30)
+    })
+    .await;
 
     // Refused requests have not counted: as many as have become old may pass, and not one more.
     let aged = "

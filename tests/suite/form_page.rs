@@ -1,6 +1,7 @@
 //! The page behind a form link, in a browser: filled in, checked, submitted.
 
 use letterbox_common::form::FieldType;
+use letterbox_tests::DEFINITION;
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,6 +11,7 @@ use crate::{
 
 in_every_browser! {
     a_form_is_filled_in_and_submitted,
+    one_of_a_list_is_chosen,
     near_the_limit_the_page_counts,
     a_refusal_of_the_service_names_the_label,
     page_and_service_hold_every_type_of_field_to_the_same_bound,
@@ -99,6 +101,41 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     desktop.picture("desktop-unavailable").await;
     desktop.close().await;
     assert_eq!(site.world.runs().await, 1);
+}
+
+/// A text with choices is a list: a link fills in what is in it, and nothing else.
+async fn one_of_a_list_is_chosen(engine: Engine) {
+    let site = Site::new().await;
+    let _worker = site.world.worker().await;
+    let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    definition["form"]["fields"][0]["choices"] = json!(["Rye", "Sourdough", "\"Best\""]);
+    let form = site.form_of(&definition).await;
+    let page = Browser::start(engine, 390, 844).await;
+    for (brought, value) in [("Toast", ""), ("Sourdough", "Sourdough")] {
+        page.open("about:blank").await;
+        page.open(&format!("{}#name={brought}", site.link(&form)))
+            .await;
+        page.await_text("Contact us").await;
+        assert_eq!(page.value("Your name").await, value);
+    }
+    page.assert_usable("choices").await;
+    page.open("about:blank").await;
+    page.visit(&site, &form).await;
+    page.fill_in("E-mail address", "ada@example.com").await;
+    page.tick("I accept the terms").await;
+    // What was filled in before is kept.
+    let list = page.field("Your name").await;
+    list.select_by_value("").await.unwrap();
+    page.press("Submit").await;
+    page.await_text("Please fill in this field.").await;
+    list.select_by_value("\"Best\"").await.unwrap();
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    site.world.await_runs(1).await;
+    let expected = json!({"name": "\"Best\"", "email": "ada@example.com", "terms": true});
+    let input: Value = serde_json::from_str(&site.inputs().await[0]).unwrap();
+    assert_eq!(input, expected);
+    page.close().await;
 }
 
 /// A value of a type with this many characters; for types without a maximum, an extreme one.

@@ -36,6 +36,9 @@ pub struct Field {
     /// Shown in the field while it is empty; checkboxes show none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<String>,
+    /// What may be answered, of one line of text; anything, if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
 }
 
 text_enum! {

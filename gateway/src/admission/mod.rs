@@ -41,7 +41,11 @@ const REQUESTS: BatchLimits = BatchLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
     /// Too many requests. The next one would pass after this time.
-    RateLimited { next_in: Duration },
+    RateLimited {
+        next_in: Duration,
+        /// Whether too many came through one live link, whoever sent them.
+        of_link: bool,
+    },
     /// The database does not answer.
     Unavailable,
 }
@@ -139,5 +143,8 @@ impl Admission {
 
 fn refuse(subject: Subject, next_in: Duration) -> NotAdmitted {
     metrics::RATE_LIMITED.add([subject.kind()], 1);
-    NotAdmitted::RateLimited { next_in }
+    NotAdmitted::RateLimited {
+        next_in,
+        of_link: matches!(subject, Subject::Token(_)),
+    }
 }

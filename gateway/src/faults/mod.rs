@@ -1,13 +1,14 @@
 //! Faults: why deliveries were refused, for the owners of their webhooks; senders are not told. And
-//! how many were taken before. Written apart from the requests, and a bounded number at a time.
-//! Webhooks share that bound evenly, and addresses without a webhook have another, so a flood hides
-//! little from other owners.
+//! how many were taken before, and how many requests to a form were asked to wait. Written apart
+//! from the requests, and a bounded number at a time. Webhooks share that bound evenly, and
+//! addresses without a webhook have another, so a flood hides little from other owners.
 
 mod kept;
 mod store;
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -15,6 +16,7 @@ use std::{
 
 use jiff::Timestamp;
 use letterbox_common::{
+    form::TokenHash,
     process::vital::vital,
     webhook::{DeliveryFault, WebhookAddress},
 };
@@ -29,7 +31,7 @@ use tokio_util::{
 use self::kept::{KeptFaults, Refused};
 pub(crate) use self::{kept::SecondLook, store::STATEMENTS};
 
-/// Maximum webhooks whose repeats are counted between two writes.
+/// Maximum webhooks whose repeats are counted between two writes, and links whose waits are.
 const MAX_COUNTED: usize = 1_024;
 /// The pause between two writes.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -55,6 +57,7 @@ pub(crate) struct Faults {
 struct SharedFaults {
     kept: Mutex<KeptFaults>,
     repeats: Mutex<HashMap<WebhookAddress, i64>>,
+    waits: Mutex<HashMap<TokenHash, i64>>,
     has_some: Notify,
 }
 
@@ -76,9 +79,18 @@ impl Faults {
 
     /// Counts a delivery that was taken before. Best effort.
     pub(crate) fn count_repeat(&self, address: WebhookAddress) {
-        let mut repeats = self.shared.repeats.lock();
-        if repeats.len() < MAX_COUNTED || repeats.contains_key(&address) {
-            *repeats.entry(address).or_default() += 1;
+        self.count(&self.shared.repeats, address);
+    }
+
+    /// Counts a request that a live form link lets wait. Best effort.
+    pub(crate) fn count_wait(&self, link: TokenHash) {
+        self.count(&self.shared.waits, link);
+    }
+
+    fn count<K: Eq + Hash>(&self, counts: &Mutex<HashMap<K, i64>>, of: K) {
+        let mut counts = counts.lock();
+        if counts.len() < MAX_COUNTED || counts.contains_key(&of) {
+            *counts.entry(of).or_default() += 1;
             self.shared.has_some.notify_one();
         }
     }
@@ -109,6 +121,7 @@ async fn write(database: Database, shared: Arc<SharedFaults>) {
         let refused = std::mem::take(&mut *shared.kept.lock()).into_refused();
         let refused = look_again(refused).await;
         let repeats = std::mem::take(&mut *shared.repeats.lock());
+        let waits = std::mem::take(&mut *shared.waits.lock());
         let noting = async {
             if !refused.is_empty() {
                 store::note(&database, &refused).await?;
@@ -116,10 +129,13 @@ async fn write(database: Database, shared: Arc<SharedFaults>) {
             if !repeats.is_empty() {
                 store::count(&database, &repeats).await?;
             }
+            if !waits.is_empty() {
+                store::count_waits_of(&database, &waits).await?;
+            }
             Ok::<_, DatabaseError>(())
         };
         if let Err(error) = noting.await {
-            tracing::debug!(%error, "refusals or repeats were not written");
+            tracing::debug!(%error, "refusals, repeats or waits were not written");
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -1,9 +1,10 @@
-//! The statements that write refusals and repeats.
+//! The statements that write refusals, repeats and waits.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
 use letterbox_common::{
+    form::TokenHash,
     ids::{WebhookId, WorkspaceId},
     webhook::{DeliveryFault, WebhookAddress},
 };
@@ -21,6 +22,18 @@ statements! {
     /// Adds to how many deliveries of these webhooks were taken before.
     fn count_repeats(workspaces: &[WorkspaceId], webhooks: &[WebhookId], counts: &[i64]) =
         "SELECT count_repeats($1, $2, $3)";
+
+    /// Adds to how many requests of these form links were asked to wait.
+    fn count_waits(tokens: &[&[u8]], counts: &[i64]) = "SELECT count_waits($1, $2)";
+}
+
+pub(super) async fn count_waits_of(
+    database: &Database,
+    waits: &HashMap<TokenHash, i64>,
+) -> Result<(), DatabaseError> {
+    let tokens: Vec<&[u8]> = waits.keys().map(|one| &one.as_bytes()[..]).collect();
+    let counts: Vec<i64> = waits.values().copied().collect();
+    count_waits(database, &tokens, &counts).await
 }
 
 pub(super) async fn count(

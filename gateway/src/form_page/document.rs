@@ -16,6 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use url::Url;
 
+use super::files::NAME_OF_ALL;
 use crate::{admission::LiveForm, error::Refusal, proof::Challenge, response::Response};
 
 const DOCUMENT: &str = include_str!("../../static/form.html");
@@ -90,6 +91,7 @@ impl Documents {
             base_url.origin().ascii_serialization()
         );
         let html = DOCUMENT
+            .replace("{files}", &NAME_OF_ALL)
             .replace("{base-url}", &escape(base))
             .replace("{locales}", &Locale::WORDS.join(" "))
             .replace("{max-lengths}", &escape(&max_lengths()));

@@ -12,7 +12,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use letterbox_common::form::{Page, TokenHash};
 use letterbox_database::{Database, DatabaseError};
 
-pub(crate) use self::{document::Documents, files::PageFile, store::STATEMENTS};
+pub(crate) use self::{document::Documents, files::AskedFile, store::STATEMENTS};
 use crate::response::{self, Response};
 
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");

@@ -239,6 +239,9 @@ async fn admit(
 ) -> Result<LiveForm, Refusal> {
     let admitting = gateway.admission.admit(client, Some(token), closed_too);
     let admitted = admitting.await;
+    if let Err(NotAdmitted::RateLimited { of_link: true, .. }) = admitted {
+        gateway.faults.count_wait(token);
+    }
     let form = admitted.map_err(not_admitted)?;
     form.ok_or_else(Refusal::form_unavailable)
 }
@@ -254,7 +257,7 @@ async fn refuse(gateway: &Gateway, client: ClientAddress, refusal: Refusal) -> R
 
 fn not_admitted(reason: NotAdmitted) -> Refusal {
     match reason {
-        NotAdmitted::RateLimited { next_in } => Refusal::rate_limited(next_in),
+        NotAdmitted::RateLimited { next_in, .. } => Refusal::rate_limited(next_in),
         NotAdmitted::Unavailable => Refusal::temporarily_unavailable(),
     }
 }

@@ -42,6 +42,8 @@ enum FieldProblem {
     NotBoolean,
     #[error("the value must have at most {0} characters")]
     TooLong(usize),
+    #[error("the value must be one of the field's choices")]
+    NotChoice,
     #[error("the value must be a valid e-mail address")]
     NotEmail,
     #[error("the form has no such field")]
@@ -120,6 +122,10 @@ fn check<'a>(
             if field.required && text.chars().all(char::is_whitespace) {
                 return Err(FieldProblem::Blank);
             }
+            // An empty one is none.
+            if !field.choices.is_empty() && !text.is_empty() && !field.choices.contains(&text) {
+                return Err(FieldProblem::NotChoice);
+            }
             FieldValue::Text(text)
         }
         FieldType::Textarea => FieldValue::Text(text(given, field.kind)?),
@@ -184,6 +190,7 @@ mod tests {
             kind: *kind,
             required: *required,
             placeholder: None,
+            choices: Vec::new(),
         };
         Form {
             title: "Title".into(),

@@ -19,7 +19,8 @@ use crate::{
     request::Connection,
     response::{HEADERS, Trouble},
     rooms::{
-        Visit, accounts, answers, forms, people, questions, runs, sign_in, steps, waiting, webhooks,
+        Visit, accounts, answers, forms, history, people, questions, runs, sign_in, steps, waiting,
+        webhooks,
     },
 };
 
@@ -64,6 +65,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/people/change", post(people::change))
         .route("/people/policy", post(people::policy))
         .route("/people/notices", post(people::notices))
+        .route("/history", get(history::list))
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
         .with_state(desk)

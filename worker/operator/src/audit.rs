@@ -28,6 +28,15 @@ FROM audit_log
 WHERE ($1::uuid IS NULL OR workspace_id = $1) AND ($2::text IS NULL OR subject_id = $2)
   AND ($3::timestamptz IS NULL OR ordered_at >= $3) AND ($4::bigint IS NULL OR entry_id < $4)
 ORDER BY entry_id DESC LIMIT $5";
+
+    /// The newest entries about a workspace, as its owners may see them.
+    desk fn history(
+        workspace: WorkspaceId, before: Option<i64>, limit: i64,
+    ) -> Vec<HistoryEntry> = "
+SELECT entry_id, ordered_at, ordered_by, command, subject, subject_id, reason, before, after
+FROM audit_log
+WHERE workspace_id = $1 AND ($2::bigint IS NULL OR entry_id < $2)
+ORDER BY entry_id DESC LIMIT $3";
 }
 
 /// Which entries of the audit log. The flags of the command line are this, which names the
@@ -46,6 +55,29 @@ pub struct AuditFilter {
     /// Only those before this entry
     #[arg(long, value_name = "ENTRY_ID")]
     pub before: Option<i64>,
+}
+
+/// An order that was carried out, without where it came from.
+#[derive(Debug, Clone, FromRow)]
+pub struct HistoryEntry {
+    /// Counts the entries.
+    pub entry_id: i64,
+    /// By the database's clock.
+    pub ordered_at: Timestamp,
+    /// The user who answers for it; `None` if no user was named.
+    pub ordered_by: Option<UserId>,
+    /// The command, such as `run cancel`; else the statement and its table.
+    pub command: String,
+    /// The table of what was changed.
+    pub subject: String,
+    /// The id of the row that was changed.
+    pub subject_id: Option<String>,
+    /// Why, in the words of the user who ordered it.
+    pub reason: Option<String>,
+    /// The changed columns as they were. Secrets and personal data are `(hidden)`.
+    pub before: Value,
+    /// The same columns as they are since then.
+    pub after: Value,
 }
 
 /// An order that was carried out.
@@ -80,6 +112,16 @@ pub struct AuditEntry {
 }
 
 impl Operator {
+    /// Lists the newest entries about a workspace, at most `limit`.
+    pub async fn history(
+        &self,
+        workspace: WorkspaceId,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Vec<HistoryEntry>, OperatorError> {
+        history(self, workspace, before, limit.into()).await
+    }
+
     /// Lists the newest entries of the audit log, at most `limit`.
     pub async fn audit(
         &self,

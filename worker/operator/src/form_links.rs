@@ -1,14 +1,14 @@
 //! Form links: a workflow has at most one that is alive, and its token is shown once.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use letterbox_common::{
     form::FormToken,
-    ids::{FormLinkId, UserId, WorkflowId, WorkspaceId},
+    ids::{FormLinkId, RunId, UserId, WorkflowId, WorkspaceId},
 };
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought};
+use crate::{Operator, OperatorError, Reason, asking::Sought, runs::since_id};
 
 statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
@@ -34,7 +34,7 @@ WITH wanted AS (
 SELECT wants_proof FROM wanted JOIN made USING (workspace_id)";
 
     /// Ends the live link of a workflow.
-    desk fn end_form_link(workspace: WorkspaceId, workflow: WorkflowId) -> Option<LiveLink> = "
+    desk fn end_form_link(workspace: WorkspaceId, workflow: WorkflowId) -> Option<FormLinkRow> = "
 UPDATE form_links l SET ended_at = clock_timestamp()
 FROM workflows f
 WHERE f.workspace_id = $1 AND f.workflow_id = $2
@@ -44,8 +44,14 @@ RETURNING f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at";
     /// The live links of a workflow, of a workspace, or of all workflows of a member.
     desk fn live_links(
         workflow: Option<WorkflowId>, workspace: Option<WorkspaceId>, owner: Option<UserId>,
+        a_day_ago: RunId,
     ) -> Vec<LiveLink> = "
-SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at
+SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at, l.waited,
+       (SELECT count(*) FROM (
+            SELECT FROM runs r
+            WHERE r.workflow_id = f.workflow_id AND r.workspace_id = f.workspace_id
+              AND r.run_id >= $4 AND r.received_at > now() - interval '1 day'
+            LIMIT 1001) AS used) AS used_today
 FROM workspaces w JOIN workflows f
     ON f.workspace_id = w.workspace_id AND ($1::uuid IS NULL OR f.workflow_id = $1)
     AND ($2::uuid IS NULL OR f.workspace_id = $2) AND ($3::uuid IS NULL OR f.owner_id = $3)
@@ -79,9 +85,9 @@ pub struct NewFormLink {
     pub token: FormToken,
 }
 
-/// A link that people may hold.
+/// A form link; not its token.
 #[derive(Debug, Clone, FromRow, Serialize)]
-pub struct LiveLink {
+pub struct FormLinkRow {
     /// The workflow that its form starts.
     pub workflow_id: WorkflowId,
     /// The workflow's name.
@@ -90,6 +96,38 @@ pub struct LiveLink {
     pub form_link_id: FormLinkId,
     /// By the database's clock.
     pub created_at: Timestamp,
+}
+
+/// A live form link, and how much it is used.
+#[derive(Debug, Clone, FromRow, Serialize)]
+pub struct LiveLink {
+    /// The link.
+    #[serde(flatten)]
+    #[row(flatten)]
+    pub row: FormLinkRow,
+    /// Submissions to the form in the last 24 hours; 1001 for more than a thousand.
+    pub used_today: i64,
+    /// Requests since it was made that found more than its limit in a minute, and had to wait.
+    pub waited: i64,
+}
+
+impl LiveLink {
+    /// How much it is used, in words.
+    #[must_use]
+    pub fn usage(&self) -> String {
+        let used = match self.used_today {
+            0 => "not used".to_owned(),
+            1 => "used once".to_owned(),
+            times @ ..=1000 => format!("used {times} times"),
+            _ => "used more than 1,000 times".to_owned(),
+        };
+        let waited = match self.waited {
+            0 => String::new(),
+            1 => "; one request had to wait, because too many came at once".to_owned(),
+            times => format!("; {times} requests had to wait, because too many came at once"),
+        };
+        format!("{used} in the last 24 hours{waited}")
+    }
 }
 
 /// The workflows whose links are meant: those that lose them by a move.
@@ -188,7 +226,7 @@ impl Operator {
     }
 
     /// Ends the live link of a workflow, which stays deployed.
-    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<LiveLink, OperatorError> {
+    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<FormLinkRow, OperatorError> {
         let workspace = self.home(workflow).await?;
         let ended = end_form_link(self, workspace, workflow).await?;
         ended.found("live form link")
@@ -202,7 +240,8 @@ impl Operator {
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
         };
-        live_links(self, workflow, workspace, user).await
+        let a_day_ago = since_id(Timestamp::now() - SignedDuration::from_hours(24));
+        live_links(self, workflow, workspace, user, a_day_ago).await
     }
 }
 

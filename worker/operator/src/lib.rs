@@ -65,7 +65,7 @@ pub use self::{
     addresses::Addresses,
     answers::{Column, Csv},
     approvals::{ApprovalDetail, ApprovalRow, SteeringAction, WaitingApproval},
-    audit::{AuditEntry, AuditFilter},
+    audit::{AuditEntry, AuditFilter, HistoryEntry},
     dead_letters::{
         DeadEntry, DeadLetterFilter, DeadLetterRow, Discarded, Redriven, part_of_a_reason,
     },
@@ -73,7 +73,7 @@ pub use self::{
     deploys::DeployedWorkflow,
     documents::{Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, Set, Step, Verb},
     error::{OperatorError, Reason},
-    form_links::{Closing, LiveLink, Losing, NewFormLink},
+    form_links::{Closing, FormLinkRow, LiveLink, Losing, NewFormLink},
     grants::GrantStatus,
     health::{
         BacklogKind, Behind, Deaf, Finding, Held, Part, Retrying, Status, Unconnected, Verdict,

@@ -200,7 +200,7 @@ fn earliest_id(time: Timestamp) -> RunId {
 }
 
 /// No run that was received since then has a lesser id.
-fn since_id(since: Timestamp) -> RunId {
+pub(crate) fn since_id(since: Timestamp) -> RunId {
     earliest_id(since - CLAIMED_BEFORE)
 }
 

@@ -11,6 +11,7 @@ use letterbox_operator::{
 };
 use qrcode::{Color, QrCode};
 use serde_json::Value;
+use url::form_urlencoded;
 
 use super::{
     Nowhere, PageWorkspace, To, Visit, draft::version, name_of, or_refusal, refused, see_list,
@@ -79,7 +80,7 @@ struct FormsPage {
 impl FormsPage {
     fn link(&self, workflow: &WorkflowRow) -> Option<&LiveLink> {
         let mut links = self.links.iter();
-        links.find(|link| link.workflow_id == workflow.workflow_id)
+        links.find(|link| link.row.workflow_id == workflow.workflow_id)
     }
 }
 
@@ -161,6 +162,8 @@ struct FormPage<'v> {
     owner: Option<String>,
     is_mine: bool,
     may_stop: bool,
+    /// The live one, if there is one.
+    link: Option<LiveLink>,
     draft: Draft,
     releases: Vec<ReleaseRow>,
 }
@@ -199,11 +202,13 @@ async fn shown(
     let rights = visit.rights(row.workspace_id).await?;
     let members = visit.operator.members(row.workspace_id).await?;
     let is_mine = row.owner_id == visit.user && rights.may_run();
+    let links = visit.operator.live_links(Losing::Workflow(row.workflow_id));
     Ok(FormPage {
         visit,
         owner: name_of(&row.owner_id, &members).map(str::to_owned),
         is_mine,
         may_stop: is_mine || rights.is_editor(),
+        link: links.await?.pop(),
         draft,
         releases: visit.operator.releases(row.workflow_id, RELEASES).await?,
         workflow,
@@ -330,6 +335,21 @@ struct NewLinkPage {
     url: String,
     /// The link as a QR code: how many modules wide, and a path of the dark ones.
     code: Option<(usize, String)>,
+}
+
+impl NewLinkPage {
+    /// Answers to the first questions, as a link brings them.
+    fn example(&self) -> String {
+        let definition = self.workflow.definition.as_ref();
+        let fields = definition.and_then(|all| all["form"]["fields"].as_array());
+        let fields = fields.into_iter().flatten();
+        let fields = fields.filter(|field| field["type"] != "checkbox");
+        let keys = fields.filter_map(|field| field["key"].as_str());
+        let answers = keys.take(2).map(|key| (key, "answer"));
+        form_urlencoded::Serializer::new(String::new())
+            .extend_pairs(answers)
+            .finish()
+    }
 }
 
 /// A text as a QR code, for a screen and for paper.

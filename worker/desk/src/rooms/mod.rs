@@ -4,6 +4,7 @@ pub(crate) mod accounts;
 pub(crate) mod answers;
 mod draft;
 pub(crate) mod forms;
+pub(crate) mod history;
 pub(crate) mod people;
 pub(crate) mod questions;
 pub(crate) mod runs;

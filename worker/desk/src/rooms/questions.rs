@@ -61,7 +61,14 @@ struct Edited {
     fields: Vec<Field>,
     /// Settings of [`LOOK`], and the language, by name.
     look: BTreeMap<String, String>,
+    /// The sites that may show the page in a frame.
+    sites: Vec<String>,
 }
+
+/// The setting of the page that names sites.
+const SITES: &str = "frame_ancestors";
+/// What the page calls the type of a text that has choices.
+const CHOICE: &str = "choice";
 
 /// A type, as people call it.
 fn in_words(kind: &FieldType) -> &'static str {
@@ -83,9 +90,13 @@ impl Edited {
         let look =
             look.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
         let look = look.collect();
+        let sites = definition["page"][SITES].as_array().into_iter().flatten();
+        let sites = sites.filter_map(|site| site.as_str().map(str::to_owned));
+        let sites = sites.collect();
         let Ok(form) = form else {
             return Self {
                 look,
+                sites,
                 ..Self::default()
             };
         };
@@ -95,6 +106,7 @@ impl Edited {
             thanks: form.confirmation_message.unwrap_or_default(),
             fields: form.fields,
             look,
+            sites,
         }
     }
 
@@ -102,9 +114,10 @@ impl Edited {
     fn posted(visit: &Visit) -> Result<Self, Trouble> {
         let form = &visit.asked.form;
         let column = |name| form.all(name).collect::<Vec<_>>();
-        let [keys, labels, types, hints] = ["key", "label", "type", "hint"].map(column);
+        let names = ["key", "label", "type", "hint", "choices"];
+        let [keys, labels, types, hints, lists] = names.map(column);
         let required = column("required");
-        if [&labels, &types, &hints]
+        if [&labels, &types, &hints, &lists]
             .iter()
             .any(|one| one.len() != keys.len())
         {
@@ -118,15 +131,20 @@ impl Edited {
                 continue;
             }
             let hint = Some(written(hints[at])).filter(|hint| !hint.is_empty());
+            let (kind, choices) = match types[at] {
+                CHOICE => (FieldType::Text, listed(lists[at])),
+                kind => (kind.parse().map_err(|_| Trouble::Unreadable)?, Vec::new()),
+            };
             fields.push(Field {
                 key: match key.is_empty() {
                     true => free_key(&label, &fields),
                     false => key.replace("\r\n", "\n"),
                 },
                 label,
-                kind: types[at].parse().map_err(|_| Trouble::Unreadable)?,
+                kind,
                 required: required.contains(&&*at.to_string()),
                 placeholder: hint,
+                choices,
             });
         }
         arrange(&mut fields, form.get("do").unwrap_or_default());
@@ -139,6 +157,7 @@ impl Edited {
             thanks: text("thanks"),
             fields,
             look: look.filter(|(_, value)| !value.is_empty()).collect(),
+            sites: lines(visit.filled(SITES)),
         })
     }
 
@@ -166,6 +185,10 @@ impl Edited {
                 None => drop(page.remove(name)),
             }
         }
+        match self.sites.is_empty() {
+            true => drop(page.remove(SITES)),
+            false => drop(page.insert(SITES.to_owned(), self.sites.clone().into())),
+        }
         if let Some(Value::Object(names)) = page.get_mut("autocomplete") {
             names.retain(|key, _| self.fields.iter().any(|field| field.key == *key));
         }
@@ -174,6 +197,21 @@ impl Edited {
         members.set("page", page.as_ref().map(member));
         members.text()
     }
+}
+
+/// The lines of a text that say something.
+fn lines(text: &str) -> Vec<String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.map(str::to_owned).collect()
+}
+
+/// The lines of a list that is not empty: one without any is refused as it is.
+fn listed(text: &str) -> Vec<String> {
+    let mut lines = lines(text);
+    if lines.is_empty() {
+        lines.push(String::new());
+    }
+    lines
 }
 
 /// A key for a new field, of its label, that no other one has.
@@ -239,6 +277,7 @@ mod tests {
             kind: FieldType::Text,
             required: false,
             placeholder: None,
+            choices: Vec::new(),
         }
     }
 
@@ -269,6 +308,7 @@ mod tests {
         };
         arrange(&mut edited.fields, "down:0");
         edited.look.insert("button".to_owned(), "Go".to_owned());
+        edited.sites.push("https://a.example".to_owned());
         let text = edited.within(&draft);
         assert!(text.starts_with(&format!("{{\n  \"actions\": {actions},\n  \"form\"")));
         let read: Value = serde_json::from_str(&text).unwrap();

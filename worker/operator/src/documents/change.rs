@@ -82,7 +82,7 @@ pub(super) fn told(what: &str, changes: &Changes) -> Option<String> {
 
 /// A form link, in words.
 pub(super) fn told_link(link: &LiveLink) -> String {
-    let workflow = &link.workflow_name;
-    let made = link.created_at;
+    let workflow = &link.row.workflow_name;
+    let made = link.row.created_at;
     format!("the form link of {workflow} made {made}")
 }

@@ -83,7 +83,9 @@ WITH may AS (
       AND r.state = 'waiting_approval'
 ), renewed AS (
     UPDATE active_runs a
-    SET due_at = clock_timestamp() + greatest($2::float8, m.lasts + $3) * interval '1 second'
+    -- For longer than this attempt needs, so that not every one renews it.
+    SET due_at = clock_timestamp()
+        + greatest($2::float8, m.lasts + $3 + $2 / 2) * interval '1 second'
     FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
     WHERE a.workspace_id = m.workspace_id AND a.run_id = m.run_id
       AND a.due_at < clock_timestamp() + (m.lasts + $3::float8) * interval '1 second'

@@ -13,6 +13,7 @@ const MAX_DESCRIPTION: usize = 500;
 const MAX_TEXT: usize = 500;
 const MAX_KEY: usize = 100;
 const FIELDS: RangeInclusive<usize> = 1..=20;
+const CHOICES: RangeInclusive<usize> = 2..=50;
 
 /// Checks `form`.
 pub(crate) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Form {
@@ -71,9 +72,33 @@ fn field(members: &mut Fields<'_, '_>) -> Field {
         kind: kind.copied().unwrap_or(FieldType::Text),
         required: members.boolean("required"),
         placeholder: members.optional_text("placeholder", MAX_TEXT),
+        choices: choices(members, kind),
     };
     members.refuse_others();
     field
+}
+
+fn choices(members: &mut Fields<'_, '_>, kind: Option<&FieldType>) -> Vec<String> {
+    let Some(value) = members.get("choices") else {
+        return Vec::new();
+    };
+    let texts = value.as_array().map(|all| all.iter().map(Value::as_str));
+    let choices: Option<Vec<&str>> = texts.and_then(Iterator::collect);
+    let choices = choices.unwrap_or_default();
+    let is_choice =
+        |text: &&str| text.trim() == *text && (1..=MAX_TEXT).contains(&text.chars().count());
+    let distinct = choices.iter().collect::<HashSet<_>>().len();
+    if !CHOICES.contains(&choices.len())
+        || distinct != choices.len()
+        || !choices.iter().all(is_choice)
+    {
+        let rule = "must be a list of 2 to 50 different strings of 1 to 500 characters, without \
+                    spaces around them";
+        members.add("choices", rule);
+    } else if kind.is_some_and(|kind| *kind != FieldType::Text) {
+        members.add("choices", "only a field of type text has some");
+    }
+    choices.into_iter().map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -88,11 +113,13 @@ mod tests {
             json!({"key": key, "label": "L", "type": kind,
             "required": true})
         };
+        let mut choice = field("a", "text");
+        choice["choices"] = json!(["x", "y"]);
         json!({
             "$schema": "S",
             "form": {
                 "title": "T", "description": "D", "confirmationMessage": "C",
-                "fields": [field("a", "text"), field("b", "textarea"), field("c", "number"),
+                "fields": [choice, field("b", "textarea"), field("c", "number"),
                     field("d", "email"),
                            {"key": "e", "label": "L", "type": "checkbox", "required": false,
                                "placeholder": "P"}],
@@ -130,6 +157,7 @@ mod tests {
             };
             Value::from_iter((0..count).map(field))
         };
+        let list = |count: usize| Value::from_iter((0..count).map(|n| n.to_string()));
         for (path, good, bad) in [
             ("/form/title", text(120), text(121)),
             ("/form/title", text(1), text(0)),
@@ -148,6 +176,27 @@ mod tests {
             ("/form/fields/0/type", "email".into(), Value::Null),
             ("/form/fields/0/required", false.into(), "true".into()),
             ("/form/fields/4/placeholder", text(500), text(501)),
+            ("/form/fields/0/choices", list(2), list(1)),
+            ("/form/fields/0/choices", list(50), list(51)),
+            (
+                "/form/fields/0/choices",
+                json!(["a", "A"]),
+                json!(["a", "a"]),
+            ),
+            (
+                "/form/fields/0/choices",
+                json!(["a", "b c"]),
+                json!(["a", "b "]),
+            ),
+            (
+                "/form/fields/0/choices",
+                json!(["a", "b"]),
+                json!(["a", ""]),
+            ),
+            ("/form/fields/0/choices", json!(["a", "b"]), json!(["a", 1])),
+            ("/form/fields/0/choices", json!(["a", "b"]), json!("a")),
+            ("/form/fields/0/choices", json!(["a", "b"]), Value::Null),
+            ("/form/fields/0/type", "text".into(), "textarea".into()),
             ("/actions", json!([]), json!({})),
             ("/$schema", "x".into(), 5.into()),
             ("/$schema", "x".into(), Value::Null),
@@ -182,7 +231,7 @@ mod tests {
             "form.fields[1]: another field has the key \"a\"",
             "form.fields[2].type: must be one of text, textarea, number, email, checkbox",
             "form.fields[3]: unknown member \"x\", expected key, label, type, required, \
-                placeholder",
+                placeholder, choices",
             "actions: must be a list",
         ];
         assert_eq!(found, expected);

@@ -44,10 +44,11 @@ pub(crate) fn ask(text: String) -> Result<(), Failure> {
 
 fn question(links: &[LiveLink]) -> String {
     let links = links.iter().map(|link| {
-        let name = escape::line(&link.workflow_name);
-        let workflow = link.workflow_id;
-        let made = to_second(link.created_at);
-        format!("\n  the form link of {name} ({workflow}), made {made}")
+        let name = escape::line(&link.row.workflow_name);
+        let workflow = link.row.workflow_id;
+        let made = to_second(link.row.created_at);
+        let usage = link.usage();
+        format!("\n  the form link of {name} ({workflow}), made {made}, {usage}")
     });
     let links = links.collect::<String>();
     format!("this ends for good, for everybody who has it:{links}")

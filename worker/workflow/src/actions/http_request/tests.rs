@@ -14,6 +14,7 @@ fn variables() -> Variables {
         kind,
         required: false,
         placeholder: None,
+        choices: Vec::new(),
     };
     let fields = vec![
         field("a", FieldType::Text),

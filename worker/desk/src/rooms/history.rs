@@ -1,0 +1,125 @@
+//! What was ordered in a workspace, by whom, and why: the audit log, for its owners.
+
+use askama::Template;
+use letterbox_operator::{HistoryEntry, Member};
+use serde_json::{Map, Value};
+
+use super::{PageWorkspace, Visit, id, name_of, refused};
+use crate::{pages::filters, response::Answered};
+
+/// Entries on one page.
+const EACH: u32 = 50;
+/// Maximum characters of a value.
+const MAX_TOLD: usize = 80;
+/// How the log writes what it hides.
+const HIDDEN: &str = "(hidden)";
+/// How the names of columns end that say nothing to people.
+const UNTOLD: [&str; 4] = ["_id", "_at", "_since", "_made"];
+/// How tables are called on pages, and under which path their rows are, if they have pages.
+const SUBJECTS: [(&str, &str, Option<&str>); 10] = [
+    ("workflows", "form", Some("forms")),
+    ("form_links", "form link", None),
+    ("runs", "run", Some("runs")),
+    ("approvals", "question", Some("questions")),
+    ("connected_accounts", "account", None),
+    ("account_trials", "trial of an account", None),
+    ("webhooks", "webhook", Some("webhooks")),
+    ("members", "member", None),
+    ("policies", "policy", None),
+    ("workspaces", "workspace", None),
+];
+
+#[derive(Template)]
+#[template(path = "history.html")]
+struct HistoryPage {
+    place: PageWorkspace,
+    entries: Vec<HistoryEntry>,
+    members: Vec<Member>,
+    /// The query for those before.
+    older: Option<String>,
+}
+
+impl HistoryPage {
+    fn who<'h>(&'h self, entry: &'h HistoryEntry) -> &'h str {
+        let user = entry.ordered_by.as_ref();
+        match user.map(|user| name_of(user, &self.members)) {
+            Some(name) => name.unwrap_or("Somebody who has left"),
+            None => "Whoever runs this Letterbox",
+        }
+    }
+
+    /// What was changed, and the page on which it is.
+    fn subject(&self, entry: &HistoryEntry) -> (String, Option<String>) {
+        let mut known = SUBJECTS.iter();
+        let Some((table, name, path)) = known.find(|one| one.0 == entry.subject) else {
+            return (entry.subject.replace('_', " "), None);
+        };
+        let id = entry.subject_id.as_deref();
+        let member = id.filter(|_| *table == "members");
+        let member = member.and_then(|id| name_of(&id.parse().ok()?, &self.members));
+        let page = path.zip(id).map(|(path, id)| format!("/{path}/{id}"));
+        let name = [Some(*name), member].into_iter().flatten();
+        (name.collect::<Vec<_>>().join(" "), page)
+    }
+
+    /// What was done to it.
+    fn verb(entry: &HistoryEntry) -> &'static str {
+        let is_empty = |columns: &Value| columns.as_object().is_none_or(Map::is_empty);
+        match (is_empty(&entry.before), is_empty(&entry.after)) {
+            (true, false) => "new",
+            (false, true) => "removed",
+            _ => "changed",
+        }
+    }
+
+    /// The columns that say something to people, each with what it was and is.
+    fn changes(entry: &HistoryEntry) -> Vec<String> {
+        let columns = entry.after.as_object().into_iter().flatten();
+        let told = columns.filter_map(|(name, after)| {
+            let before = told(&entry.before[name]);
+            // Of what is new, not what it is anyway.
+            let is_usual = before.is_none() && (*after == false || *after == 0);
+            let is_inner = UNTOLD.iter().any(|end| name.ends_with(end));
+            let after = told(after).filter(|_| !is_usual && !is_inner)?;
+            let name = name.replace('_', " ");
+            Some(match before {
+                Some(before) => format!("{name}: {before}, now {after}"),
+                None => format!("{name}: {after}"),
+            })
+        });
+        told.collect()
+    }
+}
+
+/// A value, cut; `None` if it says nothing.
+fn told(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) if text != HIDDEN => text.clone(),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        _ => return None,
+    };
+    let cut: String = text.chars().take(MAX_TOLD).collect();
+    let rest = if cut.len() < text.len() { "…" } else { "" };
+    Some(format!("{cut}{rest}"))
+}
+
+/// The newest entries, for an owner of the workspace.
+pub(crate) async fn list(visit: Visit) -> Answered {
+    let place = visit.some_place().await?;
+    if !place.rights.is_owner() {
+        return Err(refused("Only the owners of a workspace see its history."));
+    }
+    let query = &visit.asked.query;
+    let before: Option<i64> = query.get("before").map(id).transpose()?;
+    let operator = &visit.operator;
+    let entries = operator.history(place.workspace, before, EACH).await?;
+    let last = entries.last().filter(|_| entries.len() == EACH as usize);
+    let older = last.map(|last| format!("{}&before={}", query.without("before"), last.entry_id));
+    let page = HistoryPage {
+        members: operator.members(place.workspace).await?,
+        place,
+        entries,
+        older,
+    };
+    Ok(visit.page("History", &page))
+}
