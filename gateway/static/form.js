@@ -311,6 +311,8 @@ async function send(sending, uncertain = false) {
     if ((isInvalid && !isUnproven) || (isRefused && !uncertain)) {
       draft.noteSending(null);
       setBusy(null, false);
+      // A program for passwords may have filled it in: who presses again is a person.
+      $("trap").value = "";
       return summarize([isUnproven ? { message: say("refused") } : refusal(message || say("refused"))]);
     }
     // After a 429, or if nothing was sent, nothing has been taken. Any other answer leaves that open.
@@ -341,7 +343,10 @@ function end() {
   draft.end();
   unsent = false;
   document.title = say("thanksTitle", { title: told.form.title });
-  $("confirmation").textContent = told.form.confirmationMessage ?? say("received");
+  const own = told.form.confirmationMessage;
+  // The owner's own words may thank, too.
+  if (own) $("done").querySelector("h1").textContent = told.form.title;
+  $("confirmation").textContent = own ?? say("received");
   show("done");
 }
 

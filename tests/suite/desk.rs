@@ -333,6 +333,14 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
                 "form-new",
             ),
             (format!("/forms/{}", form.workflow), "form"),
+            (
+                format!("/forms/{}/questions", form.workflow),
+                "form-questions",
+            ),
+            (format!("/forms/{}/steps", form.workflow), "form-steps"),
+            (format!("/forms/{}/answers", form.workflow), "form-answers"),
+            ("/policy".to_owned(), "policy"),
+            ("/history".to_owned(), "history"),
             ("/accounts".to_owned(), "accounts"),
             (
                 format!("/accounts/{account}/authorize"),

@@ -257,7 +257,18 @@ async fn an_owner_says_what_happens() {
         ("path", "/contacts"),
         ("answer", "email"),
         ("answer", "name"),
+        ("asked", "name"),
+        ("compare", "is"),
+        ("than", "Ada"),
     ];
+    let more = [&sent[..], &[("compare", "more")]].concat();
+    let more = more.into_iter().filter(|one| *one != ("compare", "is"));
+    let more = step(&more.collect::<Vec<_>>()).await;
+    assert_eq!(more.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(
+        &more.text().await.unwrap(),
+        &["Only a number is more", "/contacts"],
+    );
     assert_eq!(step(&sent).await.status(), StatusCode::SEE_OTHER);
     let moved = step(&[("do", "up:1")]).await;
     assert_eq!(moved.status(), StatusCode::SEE_OTHER);
@@ -265,7 +276,15 @@ async fn an_owner_says_what_happens() {
     let wrong = step(&wrong).await;
     assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_tells(&wrong.text().await.unwrap(), &["send-2, path"]);
+    for (long, unit, status) in [("2", "D", 303), ("0", "H", 422), ("x", "M", 422)] {
+        let waited = step(&[("do", "wait"), ("long", long), ("unit", unit)]).await;
+        assert_eq!(waited.status(), status, "{long} {unit}");
+    }
+    assert_tells(&owner.page(&place).await, &["Wait 2 days"]);
+    let removed = step(&[("do", "remove:2")]).await;
+    assert_eq!(removed.status(), StatusCode::SEE_OTHER);
     let page = owner.page(&place).await;
+    assert_tells(&page, &["If form.name == &#34;Ada&#34;: POST"]);
     let (first, second) = ("POST /contacts of crm", "E-mail to shop@example.com");
     assert!(page.find(first).unwrap() < page.find(second).unwrap());
 

@@ -546,7 +546,7 @@ async fn owners_govern() {
 
     let policy = |text: &str, how: &'static str, version: &'static str| {
         let (workspace, text) = (workspace.clone(), text.to_owned());
-        let (boss, path) = (&boss, "/people/policy");
+        let (boss, path) = (&boss, "/policy");
         async move {
             let form = [
                 ("workspace", workspace.as_str()),
@@ -576,7 +576,39 @@ async fn owners_govern() {
         "another has set one"
     );
     world.assert_count(versions, 1).await;
-    let page = boss.page("/people").await;
+    // In rows: each press shows what the policy would be, and sets nothing.
+    let rules = r#"{"rules": [{"when": {"host": ["a.example"]}, "decision": "deny"}],
+        "default": "deny"}"#;
+    let first = "Ask for approval of a request when the account is crm and the method is POST or \
+        PUT or PATCH or DELETE and untrusted text has to do with it (data)";
+    let host = "Deny a request when the host is a.example";
+    for (how, told, not_told) in [
+        ("add", [first, host], "Allow everything else"),
+        ("rest", [host, "Allow everything else"], first),
+        (
+            "remove:0",
+            ["Deny everything else", "Nothing is set yet"],
+            host,
+        ),
+    ] {
+        let filled = [
+            at,
+            ("policy", rules),
+            ("how", how),
+            ("account", "crm"),
+            ("method", "writes"),
+            ("untrusted", "data"),
+            ("decision", "approve"),
+            ("default", "allow"),
+            ("approve_by", "another"),
+        ];
+        let page = boss.order_with_file("/policy", &filled).await;
+        let page = page.text().await.unwrap();
+        assert_tells(&page, &told);
+        assert_hides(&page, &[not_told]);
+    }
+    world.assert_count(versions, 1).await;
+    let page = boss.page("/policy").await;
     for told in [
         "Ask for approval of a request when the account is crm",
         "Deny everything else",
@@ -763,7 +795,7 @@ const ORDERS: [(&str, &str, &str); 18] = [
         "workspace=WORKSPACE user=VICTIM role=runner how=set",
     ),
     (
-        "/people/policy",
+        "/policy",
         "o",
         r#"workspace=WORKSPACE policy={"rules":[],"default":"deny"} version=0 how=set"#,
     ),

@@ -72,6 +72,15 @@ async fn runs_are_found_by_what_was_submitted() {
     world.assert_count(kept, 2).await;
     let told = "SELECT count(*) FROM audit_log WHERE before ? 'found_by' OR after ? 'found_by'";
     world.assert_count(told, 0).await;
+    // Of a person: shown first, and what it does not reach is said.
+    let erase = format!("run erase --workspace {workspace}");
+    let bob = format!("{erase} --field email=BOB@example.com");
+    assert!(read(world, &bob).starts_with("1 runs would be erased"));
+    world.assert_count(kept, 2).await;
+    assert!(read(world, &format!("{bob} --yes")).contains("Not reached: "));
+    world.assert_count(kept, 1).await;
+    assert_eq!(found("email=bob@example.com"), 0);
+    assert_eq!(world.refusal(format!("{erase} --yes")).0, 2);
 
     // The owner takes it back, for what is there and for what comes.
     world.order(format!(

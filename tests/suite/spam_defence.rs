@@ -159,5 +159,16 @@ async fn the_page_proves_its_work(engine: Engine) {
     page.press("Submit").await;
     page.await_text("Thank you").await;
     site.world.await_runs(2).await;
+
+    // A program for passwords fills it in for a person, who presses again.
+    page.visit(&site, &form).await;
+    page.evaluate("document.getElementById('trap').value = 'ada'")
+        .await;
+    page.answer("Eve").await;
+    page.press("Submit").await;
+    page.await_text("These answers were not accepted.").await;
+    page.press("Submit").await;
+    page.await_text("Thank you").await;
+    site.world.await_runs(3).await;
     page.close().await;
 }

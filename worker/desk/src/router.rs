@@ -19,8 +19,8 @@ use crate::{
     request::Connection,
     response::{HEADERS, Trouble},
     rooms::{
-        Visit, accounts, answers, forms, history, people, questions, runs, sign_in, steps, waiting,
-        webhooks,
+        Visit, accounts, answers, forms, history, people, policy, questions, runs, sign_in, steps,
+        waiting, webhooks,
     },
 };
 
@@ -63,7 +63,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/me", get(people::me).post(people::call_me))
         .route("/people", get(people::list).post(people::invite))
         .route("/people/change", post(people::change))
-        .route("/people/policy", post(people::policy))
+        .route("/policy", get(policy::show).post(policy::change))
         .route("/people/notices", post(people::notices))
         .route("/history", get(history::list))
         .fallback(nothing)

@@ -6,6 +6,7 @@ mod draft;
 pub(crate) mod forms;
 pub(crate) mod history;
 pub(crate) mod people;
+pub(crate) mod policy;
 pub(crate) mod questions;
 pub(crate) mod runs;
 pub(crate) mod sign_in;

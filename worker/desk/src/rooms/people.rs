@@ -1,24 +1,18 @@
-//! Who belongs to a workspace, and the policy that holds there: its members see both, and its
-//! owners change them.
+//! Who belongs to a workspace, and who is told of what: its members see it, and its owners change
+//! it.
 
 use askama::Template;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{
-    AccountRow, LiveLink, Losing, Member, Notices, Person, PolicyChange, PolicyRow, PolicyVersion,
-    words,
-};
+use letterbox_operator::{AccountRow, LiveLink, Losing, Member, Notices, Person, PolicyRow, words};
 
 use super::{Nowhere, PageWorkspace, Visit, chosen, id, or_refusal, see_list};
 use crate::{
     pages::filters,
     response::{Answered, Trouble, see},
 };
-
-/// Versions of the policy that are shown.
-const VERSIONS: u32 = 20;
 
 #[derive(Template)]
 #[template(path = "people.html")]
@@ -30,9 +24,6 @@ struct PeoplePage<'v> {
     /// Those of the person.
     accounts: Vec<AccountRow>,
     policy: PolicyRow,
-    history: Vec<PolicyVersion>,
-    /// What a policy that was not set would change.
-    change: Option<PolicyChange>,
     refused: Option<String>,
 }
 
@@ -63,8 +54,6 @@ async fn found(visit: &Visit, place: PageWorkspace) -> Result<PeoplePage<'_>, Tr
         notices: operator.notices(workspace).await?,
         accounts: own_accounts(visit, workspace).await?,
         policy: operator.policy(workspace).await?,
-        history: operator.policy_history(workspace, VERSIONS).await?,
-        change: None,
         refused: None,
         place,
     })
@@ -157,34 +146,6 @@ pub(crate) async fn me(visit: Visit) -> Answered {
 pub(crate) async fn call_me(visit: Visit) -> Answered {
     visit.operator.call_me(visit.given("name")?).await?;
     Ok(see("/me"))
-}
-
-/// Sets the policy, or only says what it would change.
-pub(crate) async fn policy(visit: Visit) -> Answered {
-    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let operator = &visit.operator;
-    let text = visit.given("policy")?;
-    if visit.given("how")? == "set" {
-        let version = visit
-            .given("version")?
-            .parse()
-            .map_err(|_| Trouble::Unreadable)?;
-        let setting = operator
-            .replace_policy(workspace, text, Some(version))
-            .await;
-        return match or_refusal(setting)? {
-            Ok(_) => Ok(see_list("people", workspace)),
-            Err(refused) => refusal(&visit, &refused).await,
-        };
-    }
-    match or_refusal(operator.preview_policy(workspace, text).await)? {
-        Ok(change) => {
-            let mut found = found(&visit, visit.some_place().await?).await?;
-            found.change = Some(change);
-            Ok(visit.page("People", &found))
-        }
-        Err(refused) => refusal(&visit, &refused).await,
-    }
 }
 
 /// Sets who gets notifications.

@@ -40,6 +40,10 @@ struct FormField {
 }
 
 impl StepsPage<'_> {
+    fn is_chosen(&self, comparison: &str) -> bool {
+        self.visit.filled("compare") == comparison
+    }
+
     /// The place of a mistake, as the page calls it.
     fn place(&self, path: &str) -> String {
         let named = item(path, "actions");
@@ -65,12 +69,10 @@ fn ids(step: &Value, into: &mut Vec<String>) {
     }
 }
 
-/// How many steps a branch has, in words.
-fn count(step: &Value, branch: &str) -> String {
-    match step[branch].as_array().map_or(0, Vec::len) {
-        1 => "1 step".to_owned(),
-        count => format!("{count} steps"),
-    }
+/// The steps of a branch, in words.
+fn branch(step: &Value, name: &str) -> String {
+    let inside = step[name].as_array().into_iter().flatten();
+    inside.map(in_words).collect::<Vec<_>>().join("; ")
 }
 
 /// A step in words.
@@ -83,14 +85,16 @@ fn in_words(step: &Value) -> String {
             format!("E-mail to {}: {}", to.join(", "), text("subject"))
         }
         "http.request" => format!("{} {} of {}", text("method"), text("path"), text("account")),
-        "delay" => format!("Wait {}", text("for")),
+        "delay" => format!("Wait {}", span(text("for"))),
         "condition" | "ai.condition" => {
             let asked = match text("type") {
                 "condition" => text("if"),
                 _ => text("question"),
             };
-            let (then, otherwise) = (count(step, "then"), count(step, "else"));
-            format!("If {asked}: {then} of its own, otherwise {otherwise}")
+            match (branch(step, "then"), branch(step, "else")) {
+                (then, otherwise) if otherwise.is_empty() => format!("If {asked}: {then}"),
+                (then, otherwise) => format!("If {asked}: {then}. Otherwise: {otherwise}"),
+            }
         }
         "ai.agent" => format!("Let a model work: {}", text("goal")),
         "fail" => format!("Fail: {}", text("reason")),
@@ -98,13 +102,35 @@ fn in_words(step: &Value) -> String {
     }
 }
 
-/// The step that was filled in; `None` if a button only moves or removes one.
-fn posted(visit: &Visit, ids: &[String]) -> Result<Option<Value>, Trouble> {
+/// A step; `None` if a button only moves or removes one; otherwise why there is none.
+type Posted = Result<Option<Value>, &'static str>;
+
+/// A duration (ISO 8601) in words, if it is one that this page makes.
+fn span(duration: &str) -> String {
+    let units = [
+        ("P", 'D', "day"),
+        ("PT", 'H', "hour"),
+        ("PT", 'M', "minute"),
+    ];
+    let told = units.into_iter().find_map(|(before, after, unit)| {
+        let count: u32 = duration
+            .strip_prefix(before)?
+            .strip_suffix(after)?
+            .parse()
+            .ok()?;
+        let plural = if count == 1 { "" } else { "s" };
+        Some(format!("{count} {unit}{plural}"))
+    });
+    told.unwrap_or_else(|| duration.to_owned())
+}
+
+/// The step that was filled in.
+fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble> {
     let text = |name: &str| written(visit.filled(name));
     // Keys may begin with a space.
     let answer = |name: &str| Some(visit.filled(name)).filter(|key| !key.is_empty());
     let free = |name: &str| free(name, '-', |name| ids.iter().all(|id| id != name));
-    Ok(Some(match visit.given("do")? {
+    let step = match visit.given("do")? {
         "mail" => {
             let to = Some(text("to")).filter(|to| !to.is_empty());
             let to: Vec<_> = to
@@ -131,19 +157,80 @@ fn posted(visit: &Visit, ids: &[String]) -> Result<Option<Value>, Trouble> {
                 "account": visit.filled("account"),
                 "method": text("method"), "path": text("path"), "body": body})
         }
-        _ => return Ok(None),
+        "wait" => {
+            let (long, unit) = (text("long"), text("unit"));
+            let time = if unit == "D" { "" } else { "T" };
+            json!({"id": free("wait"), "type": "delay", "for": format!("P{time}{long}{unit}")})
+        }
+        _ => return Ok(Ok(None)),
+    };
+    let Some(key) = answer("asked") else {
+        return Ok(Ok(Some(step)));
+    };
+    let mut fields = form["fields"].as_array().into_iter().flatten();
+    let field = fields.find(|field| field["key"] == key);
+    let field = field.ok_or(Trouble::Unreadable)?;
+    let condition = condition(field, visit.filled("compare"), &text("than"));
+    Ok(condition.map(|condition| {
+        let id = free("if");
+        Some(json!({"id": id, "type": "condition", "if": condition, "then": [step]}))
     }))
+}
+
+/// How an answer can be compared: a name, in words, and the operator.
+const COMPARISONS: [(&str, &str, &str); 6] = [
+    ("is", "is", "=="),
+    ("differs", "is not", "!="),
+    ("more", "is more than", ">"),
+    ("less", "is less than", "<"),
+    ("given", "is given, or ticked", ""),
+    ("missing", "is not given, or not ticked", "not "),
+];
+
+/// The expression that asks for an answer; otherwise why there is none.
+fn condition(field: &Value, compare: &str, than: &str) -> Result<String, &'static str> {
+    let mut known = COMPARISONS.iter();
+    let (.., operator) = known
+        .find(|one| one.0 == compare)
+        .ok_or("Choose how it is compared.")?;
+    let answer = answer_of(field["key"].as_str().unwrap_or_default());
+    if matches!(*operator, "" | "not ") {
+        return Ok(format!("{operator}{answer}"));
+    }
+    let value = match field["type"].as_str().and_then(|kind| kind.parse().ok()) {
+        Some(FieldType::Number) => match than.parse::<f64>() {
+            Ok(number) if number.is_finite() => number.to_string(),
+            _ => return Err("Compare a number with a number, such as 2.5."),
+        },
+        Some(FieldType::Checkbox) => return Err("Of a tick: choose whether it is ticked."),
+        _ if matches!(*operator, "==" | "!=") => Value::from(than).to_string(),
+        _ => return Err("Only a number is more or less than something."),
+    };
+    // What was left out can't be compared.
+    let compared = match field["required"] == true {
+        true => answer,
+        false => format!("{answer} is defined and {answer}"),
+    };
+    Ok(match *operator {
+        "!=" => format!("not ({compared} == {value})"),
+        operator => format!("{compared} {operator} {value}"),
+    })
 }
 
 /// The template of an answer.
 fn value_of(key: &str) -> String {
+    format!("{{{{ {} }}}}", answer_of(key))
+}
+
+/// The name of an answer in templates and expressions.
+fn answer_of(key: &str) -> String {
     let is_name = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && key
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     match is_name {
-        true => format!("{{{{ form.{key} }}}}"),
-        false => format!("{{{{ form[{}] }}}}", Value::from(key)),
+        true => format!("form.{key}"),
+        false => format!("form[{}]", Value::from(key)),
     }
 }
 
@@ -210,9 +297,18 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     }
     let steps = steps(&members, "actions").into_iter();
     let mut steps: Vec<String> = steps.map(|step| step.get().to_owned()).collect();
-    match posted(&visit, &taken)? {
-        Some(step) => steps.push(step.to_string()),
-        None => arrange(&mut steps, visit.given("do")?),
+    let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
+    match posted(&visit, &definition["form"], &taken)? {
+        Ok(Some(step)) => steps.push(step.to_string()),
+        Ok(None) => arrange(&mut steps, visit.given("do")?),
+        Err(why) => {
+            let not_saved = NotSaved {
+                refused: Some(why.to_owned()),
+                ..NotSaved::default()
+            };
+            let page = found(&visit, workflow, (not_saved, Vec::new())).await?;
+            return Ok(visit.refusal("Steps", &page));
+        }
     }
     let listed = steps.iter().map(|step| format!("\n    {step}"));
     let listed = listed.collect::<Vec<_>>().join(",");
@@ -250,6 +346,49 @@ mod tests {
     }
 
     #[test]
+    fn what_an_answer_must_be_is_an_expression() {
+        let field =
+            |kind: &str, required: bool| json!({"key": "a", "type": kind, "required": required});
+        for (field, compare, than, expression) in [
+            (
+                field("text", true),
+                "is",
+                "x \"y\"",
+                r#"form.a == "x \"y\"""#,
+            ),
+            (
+                field("text", false),
+                "differs",
+                "V",
+                r#"not (form.a is defined and form.a == "V")"#,
+            ),
+            (field("number", true), "more", "10", "form.a > 10"),
+            (
+                field("number", false),
+                "less",
+                "-2.50",
+                "form.a is defined and form.a < -2.5",
+            ),
+            (field("checkbox", false), "given", "", "form.a"),
+            (field("email", false), "missing", "", "not form.a"),
+        ] {
+            assert_eq!(condition(&field, compare, than).unwrap(), expression);
+        }
+        for (field, compare, than) in [
+            (field("text", true), "more", "1"),
+            (field("number", true), "is", "x"),
+            (field("number", true), "is", "inf"),
+            (field("checkbox", true), "is", "true"),
+            (field("text", true), "of.tomorrow", "x"),
+        ] {
+            assert!(
+                condition(&field, compare, than).is_err(),
+                "{compare} {than}"
+            );
+        }
+    }
+
+    #[test]
     fn steps_are_told_in_words() {
         for (step, told) in [
             (
@@ -264,9 +403,10 @@ mod tests {
         ] {
             assert_eq!(in_words(&step), told);
         }
+        let wait = json!({"id": "mail", "type": "delay", "for": "P2D"});
         let branched = json!({"type": "condition", "id": "c", "if": "form.vip",
-            "then": [{"id": "mail"}], "else": []});
-        let told = "If form.vip: 1 step of its own, otherwise 0 steps";
+            "then": [wait], "else": []});
+        let told = "If form.vip: Wait 2 days";
         assert_eq!(in_words(&branched), told);
         let mut taken = Vec::new();
         ids(&branched, &mut taken);

@@ -80,10 +80,20 @@ pub(crate) enum RunCommand {
         )]
         account: Option<Named<AccountId>>,
     },
-    /// Forget the submission of a run that is over, and the requests that it sent
+    /// Forget the submission of a run that is over, and the requests that it sent; or those of a
+    /// person, by an answer
     Erase {
-        run_id: RunId,
-        /// Do not ask for confirmation
+        #[arg(conflicts_with_all =
+                  ["workspace", "workflow", "state", "since", "until", "failure", "request_id",
+                   "field"],
+              required_unless_present = "workspace")]
+        run_id: Option<RunId>,
+        /// All runs of a workspace that have this answer and that the other options let through
+        #[arg(long, value_name = "WORKSPACE_ID", requires = "field")]
+        workspace: Option<Named<WorkspaceId>>,
+        #[command(flatten)]
+        narrowed: Narrowed,
+        /// Do it: do not ask for confirmation, and do more than show the runs that match
         #[arg(long)]
         yes: bool,
     },
@@ -156,9 +166,27 @@ pub(crate) async fn run(
             let before = operator.id_in(None, before.as_ref()).await?;
             list(&operator.runs(workspace, &filter, before, limit).await?)
         }
-        RunCommand::Erase { run_id, yes } => {
+        RunCommand::Erase {
+            run_id: Some(run_id),
+            yes,
+            ..
+        } => {
             confirm_loss("what was submitted and sent is forgotten", yes)?;
             Output::one(&operator.erase_run(run_id).await?)
+        }
+        RunCommand::Erase {
+            run_id: None,
+            workspace,
+            narrowed,
+            yes,
+        } => {
+            let subjects = Subjects {
+                run_id: None,
+                workspace,
+                narrowed,
+                yes,
+            };
+            erase(operator, subjects).await?
         }
         RunCommand::Show { run_id } => {
             let run_id = operator.id(&run_id).await?;
@@ -230,6 +258,33 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failu
         outcomes.extend(operator.cancel_runs(found.workspace, piece).await?);
     }
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
+}
+
+/// What is not erased with runs, for who has promised to forget somebody.
+const NOT_REACHED: &str = "Not reached: runs that are not over, backups and the write-ahead log, \
+    dead letters (letterbox dead-letters list), signals, and what accounts have received.";
+
+async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
+    let yes = subjects.yes;
+    let over = [
+        RunState::Succeeded,
+        RunState::Failed,
+        RunState::Denied,
+        RunState::Cancelled,
+        RunState::Refused,
+    ];
+    let found = found(operator, subjects, &over).await?;
+    if !yes {
+        return Ok(would("erased", &found));
+    }
+    for run in &found.runs {
+        operator.erase_run(*run).await?;
+    }
+    let count = found.runs.len();
+    Ok(Output::text(
+        format!("{count} runs are erased. {NOT_REACHED}"),
+        &json!({ "erased": found.runs, "not_reached": NOT_REACHED }),
+    ))
 }
 
 async fn retry(

@@ -1,0 +1,184 @@
+//! The policy of a workspace as rows: what actions may do, and who answers questions. Its members
+//! see it, its owners change it: what was changed is set by a press of its own, once it is shown
+//! what that would mean for what is deployed.
+
+use askama::Template;
+use letterbox_common::ids::WorkspaceId;
+use letterbox_operator::{PolicyChange, PolicyRow, PolicyVersion, words};
+use serde_json::{Map, Value, json};
+
+use super::{PageWorkspace, Visit, draft::arrange, id, or_refusal, see_list};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble},
+};
+
+/// Versions that are shown.
+const VERSIONS: u32 = 20;
+/// Decisions, as people call them.
+const DECISIONS: [(&str, &str); 3] = [
+    ("approve", "ask a person first"),
+    ("allow", "let it go on"),
+    ("deny", "refuse it"),
+];
+/// Who answers questions.
+const ANSWERERS: [(&str, &str); 3] = [
+    ("anyone", "any owner or editor"),
+    ("person", "an owner or editor who has proven who they are"),
+    (
+        "another",
+        "such a person, but not the one as whom the form acts",
+    ),
+];
+/// How strangers have to do with a request.
+const STRANGERS: [(&str, &str); 4] = [
+    ("data", "what somebody wrote is sent"),
+    ("recipient", "what somebody wrote says to whom it is sent"),
+    ("control", "what somebody wrote decided that it is sent"),
+    ("account", "what an account answered is sent"),
+];
+
+#[derive(Template)]
+#[template(path = "policy.html")]
+struct PolicyPage<'v> {
+    visit: &'v Visit,
+    place: PageWorkspace,
+    stored: PolicyRow,
+    /// As it is shown: with what was changed and not set yet.
+    shown: Value,
+    /// The same as JSON text, as it was given.
+    text: String,
+    history: Vec<PolicyVersion>,
+    /// The accounts of the workspace that the person sees, by name.
+    accounts: Vec<String>,
+    /// What it would change, if it were set.
+    change: Option<PolicyChange>,
+    refused: Option<String>,
+}
+
+impl PolicyPage<'_> {
+    /// Its rules, and then what holds otherwise, as sentences.
+    fn sentences(&self) -> (Vec<String>, Vec<String>) {
+        let count = self.shown["rules"].as_array().map_or(0, Vec::len);
+        let mut rules = words::policy(&self.shown);
+        let rest = rules.split_off(count.min(rules.len()));
+        (rules, rest)
+    }
+
+    /// Whether a member of it has this value.
+    fn is(&self, member: &str, value: &str) -> bool {
+        self.shown[member] == value
+    }
+
+    /// Of which version what was changed is.
+    fn version(&self) -> String {
+        match self.visit.filled("version") {
+            "" => self.stored.version.to_string(),
+            given => given.to_owned(),
+        }
+    }
+}
+
+async fn found(visit: &Visit, given: Option<String>) -> Result<PolicyPage<'_>, Trouble> {
+    let place = visit.some_place().await?;
+    let operator = &visit.operator;
+    let workspace = place.workspace;
+    let stored = operator.policy(workspace).await?;
+    let text = given.unwrap_or_else(|| format!("{:#}", stored.policy));
+    let accounts = operator.accounts(workspace).await?.into_iter();
+    let accounts = accounts.filter(|one| one.disconnected_at.is_none());
+    let mut accounts: Vec<String> = accounts.map(|one| one.name).collect();
+    accounts.sort();
+    accounts.dedup();
+    Ok(PolicyPage {
+        visit,
+        shown: serde_json::from_str(&text).unwrap_or_else(|_| stored.policy.clone()),
+        text,
+        history: operator.policy_history(workspace, VERSIONS).await?,
+        accounts,
+        change: None,
+        refused: None,
+        place,
+        stored,
+    })
+}
+
+/// The policy.
+pub(crate) async fn show(visit: Visit) -> Answered {
+    Ok(visit.page("Policy", &found(&visit, None).await?))
+}
+
+/// Sets the policy; or changes what is to be set, and says what that would change.
+pub(crate) async fn change(visit: Visit) -> Answered {
+    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    let operator = &visit.operator;
+    let text = visit.given("policy")?;
+    let refused = if visit.given("how")? == "set" {
+        let version = visit.given("version")?;
+        let version = version.parse().map_err(|_| Trouble::Unreadable)?;
+        let setting = operator.replace_policy(workspace, text, Some(version));
+        match or_refusal(setting.await)? {
+            Ok(_) => return Ok(see_list("policy", workspace)),
+            Err(refused) => (refused, text.to_owned()),
+        }
+    } else {
+        let text = edited(text, &visit)?;
+        match or_refusal(operator.preview_policy(workspace, &text).await)? {
+            Ok(change) => {
+                let mut found = found(&visit, Some(text)).await?;
+                found.change = Some(change);
+                return Ok(visit.page("Policy", &found));
+            }
+            Err(refused) => (refused, text),
+        }
+    };
+    let (refused, text) = refused;
+    let mut found = found(&visit, Some(text)).await?;
+    found.refused = Some(refused);
+    Ok(visit.refusal("Policy", &found))
+}
+
+/// A policy, changed as the pressed button says; what is no JSON stays as it is.
+fn edited(text: &str, visit: &Visit) -> Result<String, Trouble> {
+    let how = visit.given("how")?;
+    let Ok(Value::Object(mut policy)) = serde_json::from_str(text) else {
+        return Ok(text.to_owned());
+    };
+    match how {
+        "check" => return Ok(text.to_owned()),
+        "rest" => {
+            policy.insert("default".to_owned(), visit.given("default")?.into());
+            policy.insert("approve_by".to_owned(), visit.given("approve_by")?.into());
+        }
+        how => {
+            let Some(Value::Array(rules)) = policy.get_mut("rules") else {
+                return Ok(text.to_owned());
+            };
+            match how {
+                // The first rule that fits decides.
+                "add" => rules.insert(0, rule(visit)?),
+                how => arrange(rules, how),
+            }
+        }
+    }
+    Ok(format!("{:#}", Value::Object(policy)))
+}
+
+/// The rule that was filled in.
+fn rule(visit: &Visit) -> Result<Value, Trouble> {
+    let given = |name: &str| Some(visit.filled(name)).filter(|value| !value.is_empty());
+    let mut when = Map::new();
+    for (name, value) in [
+        ("account", given("account")),
+        ("untrusted", given("untrusted")),
+    ] {
+        when.extend(value.map(|value| (name.to_owned(), value.into())));
+    }
+    let methods = match visit.filled("method") {
+        "reads" => Some(json!(["GET"])),
+        "writes" => Some(json!(["POST", "PUT", "PATCH", "DELETE"])),
+        _ => None,
+    };
+    when.extend(methods.map(|methods| ("method".to_owned(), methods)));
+    Ok(json!({"when": when, "decision": visit.given("decision")?}))
+}
