@@ -156,6 +156,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             "Rye, Sourdough",
         ],
     );
+    assert_tells(&bob.page("/").await, &["2 answers"]);
     let answers = format!("/forms/{id}/answers");
     let page = bob.page(&answers).await;
     let titles = [

@@ -1,6 +1,6 @@
 //! Form links: a workflow has at most one that is alive, and its token is shown once.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use letterbox_common::{
     form::FormToken,
     ids::{FormLinkId, RunId, UserId, WorkflowId, WorkspaceId},
@@ -8,7 +8,11 @@ use letterbox_common::{
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, runs::since_id};
+use crate::{
+    Operator, OperatorError, Reason,
+    asking::Sought,
+    received::{a_day_ago, since_id},
+};
 
 statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
@@ -240,8 +244,7 @@ impl Operator {
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
         };
-        let a_day_ago = since_id(Timestamp::now() - SignedDuration::from_hours(24));
-        live_links(self, workflow, workspace, user, a_day_ago).await
+        live_links(self, workflow, workspace, user, since_id(a_day_ago())).await
     }
 }
 

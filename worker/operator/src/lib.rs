@@ -30,6 +30,7 @@ mod names;
 mod notices;
 mod plans;
 mod policies;
+mod received;
 mod recipients;
 mod run_detail;
 mod runs;
@@ -98,7 +99,7 @@ pub use self::{
     webhooks::{NewWebhook, RefusalRow, SetWebhook, WebhookRow},
     workflows::{Move, WorkflowDetail, WorkflowRow},
     workspace_settings::{WorkspaceSettings, or_unlimited},
-    workspaces::{Usage, WebhookUsage, Workspace},
+    workspaces::{Day, Usage, WebhookUsage, Workspace},
 };
 pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem};
 

@@ -4,7 +4,7 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use letterbox_common::{
     form::{MAX_LOOKUP_TEXT, meant_ids},
     ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
@@ -17,7 +17,9 @@ use tokio_postgres::types::FromSqlOwned;
 use uuid::Uuid;
 
 use crate::{
-    Operator, OperatorError, Reason, WorkflowRow, lossy, moment, workspaces::is_searchable,
+    Operator, OperatorError, Reason, WorkflowRow, lossy, moment,
+    received::{before_id, since_id},
+    workspaces::is_searchable,
 };
 
 text_enum! {
@@ -187,26 +189,6 @@ pub struct FormAnswer {
     /// JSON text: values by the keys of their fields, as they were submitted.
     #[row(with = lossy)]
     pub input: String,
-}
-
-/// How long before it was received a run may have got its id, if its claim was taken over.
-const CLAIMED_BEFORE: SignedDuration = SignedDuration::from_hours(24);
-/// How long after.
-const CLAIMED_AFTER: SignedDuration = SignedDuration::from_mins(10);
-
-/// The least id that a run can get at this time.
-fn earliest_id(time: Timestamp) -> RunId {
-    RunId::earliest_at(u64::try_from(time.as_millisecond()).unwrap_or_default())
-}
-
-/// No run that was received since then has a lesser id.
-pub(crate) fn since_id(since: Timestamp) -> RunId {
-    earliest_id(since - CLAIMED_BEFORE)
-}
-
-/// Every run that was received before then has a lesser id.
-fn before_id(until: Timestamp) -> RunId {
-    earliest_id(until + CLAIMED_AFTER)
 }
 
 impl Operator {

@@ -6,7 +6,10 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason, asking::Sought, check_name,
+    Operator, OperatorError, Reason,
+    asking::Sought,
+    check_name,
+    received::{a_day_ago, since_id},
     workspace_settings::stored_allowance,
 };
 
@@ -25,6 +28,21 @@ RETURNING workspace_id, name, run_allowance, held_at, created_at";
     desk fn workspaces() -> Vec<Workspace> = "
 SELECT workspace_id, name, run_allowance, held_at, created_at
 FROM workspaces ORDER BY created_at, workspace_id";
+
+    /// What has come into each workspace in the last 24 hours.
+    desk fn days(a_day_ago: RunId) -> Vec<Day> = "
+SELECT w.workspace_id, w.name, count(f.workflow_id) AS workflows,
+       coalesce(sum(u.answers), 0)::bigint AS answers, coalesce(sum(u.failed), 0)::bigint AS failed
+FROM workspaces w
+LEFT JOIN workflows f ON f.workspace_id = w.workspace_id AND f.state <> 'deleted'
+LEFT JOIN LATERAL (
+    SELECT count(*) AS answers, count(*) FILTER (WHERE r.state = 'failed') AS failed
+    FROM (SELECT r.state FROM runs r
+          WHERE r.workflow_id = f.workflow_id AND r.workspace_id = f.workspace_id
+            AND r.run_id >= $1 AND r.received_at > now() - interval '1 day'
+          LIMIT 1001) AS r
+) AS u ON true
+GROUP BY w.workspace_id, w.name ORDER BY w.name, w.workspace_id";
 
     /// Whether there is such a workspace.
     desk fn workspace_exists(workspace: WorkspaceId) -> (bool,) = "
@@ -132,7 +150,28 @@ pub struct WebhookUsage {
     pub bytes_today: i64,
 }
 
+/// What has come into a workspace in the last 24 hours; of each workflow 1001 submissions are
+/// counted at most.
+#[derive(Debug, Clone, FromRow)]
+pub struct Day {
+    /// The workspace.
+    pub workspace_id: WorkspaceId,
+    /// Its name.
+    pub name: String,
+    /// How many workflows it has.
+    pub workflows: i64,
+    /// Submissions.
+    pub answers: i64,
+    /// Those of them whose runs failed.
+    pub failed: i64,
+}
+
 impl Operator {
+    /// What has come into each workspace in the last 24 hours.
+    pub async fn days(&self) -> Result<Vec<Day>, OperatorError> {
+        days(self, since_id(a_day_ago())).await
+    }
+
     /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is
     /// unlimited.
     pub async fn create_workspace(

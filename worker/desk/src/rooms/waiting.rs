@@ -3,7 +3,7 @@
 
 use askama::Template;
 use letterbox_common::{ids::ApprovalId, states::ApprovalState};
-use letterbox_operator::{AccountRow, ApprovalDetail, Submission, WaitingApproval, words};
+use letterbox_operator::{AccountRow, ApprovalDetail, Day, Submission, WaitingApproval, words};
 
 use super::{To, Visit, id};
 use crate::{
@@ -23,6 +23,8 @@ struct WaitingPage<'v> {
     /// By workflow.
     questions: Vec<WaitingApproval>,
     accounts: Vec<AccountRow>,
+    /// What has come into each workspace lately.
+    days: Vec<Day>,
     /// What was done just now.
     done: Option<String>,
 }
@@ -56,6 +58,7 @@ pub(crate) async fn waiting(visit: Visit) -> Answered {
         done: done.next(),
         questions: visit.operator.waiting_approvals(None, EACH).await?,
         accounts,
+        days: visit.operator.days().await?,
     };
     Ok(visit.page("Waiting", &page))
 }
