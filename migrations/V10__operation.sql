@@ -163,7 +163,8 @@ BEGIN
     -- Referring tables come before the tables that they refer to.
     FOREACH emptied IN ARRAY ARRAY['spilled_messages', 'subscriptions', 'approvals', 'run_actions',
         'active_runs', 'runs', 'erased_runs', 'run_usage', 'signals', 'stored_bytes',
-        'claims', 'changed_repeats', 'memory', 'form_links', 'workflows',
+        'claims', 'changed_repeats', 'memory', 'form_link_waits', 'form_links',
+        'workflows',
         'webhook_refusals', 'webhook_repeats', 'webhooks', 'forgotten_bodies', 'grants',
         'account_trials', 'connected_accounts', 'policies'] LOOP
         IF emptied = 'workflows' THEN

@@ -37,7 +37,6 @@ COMMENT ON COLUMN audit_log.before IS
     'The row before the change; values that are not kept here read (hidden)';
 COMMENT ON COLUMN audit_log.after IS 'The row after the change';
 CREATE INDEX audit_log_by_entry ON audit_log (entry_id);
-CREATE INDEX audit_log_by_workspace ON audit_log (workspace_id, entry_id);
 CREATE INDEX audit_log_by_subject ON audit_log (subject_id, entry_id);
 CREATE TRIGGER audit_log_is_not_emptied BEFORE TRUNCATE ON audit_log FOR EACH STATEMENT
     EXECUTE FUNCTION refuse_change();

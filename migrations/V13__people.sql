@@ -258,6 +258,7 @@ DECLARE
 BEGIN
     FOR seen IN SELECT * FROM (VALUES ('workspaces', 'viewer'), ('members', 'viewer'),
         ('workflows', 'viewer'), ('releases', 'viewer'), ('form_links', 'viewer'),
+        ('form_link_waits', 'viewer'),
         ('policies', 'viewer'), ('runs', 'viewer'), ('active_runs', 'viewer'),
         ('run_actions', 'viewer'), ('approvals', 'viewer'), ('connected_accounts', 'owner'),
         ('webhooks', 'editor'), ('webhook_refusals', 'editor'), ('webhook_repeats', 'editor'),
@@ -282,14 +283,15 @@ CREATE POLICY owners_see ON connected_accounts FOR SELECT TO letterbox_desk
     USING (user_id = (SELECT user_id FROM acting()));
 
 GRANT SELECT ON workspaces, members, workflows, releases, policies, runs, active_runs, users,
-    all_workspaces, visible_runs, approvals, webhook_refusals, webhook_repeats, signals
+    all_workspaces, visible_runs, approvals, form_link_waits, webhook_refusals, webhook_repeats,
+    signals
     TO letterbox_desk;
 GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted, steered_by,
     decision, decision_rule, policy_version, request, idempotency_key, attempts, response_status,
     branch, error, retry_at, started_at, finished_at, unanswered, part_of, is_told, begun, answered)
     ON run_actions TO letterbox_desk;
 GRANT SELECT (workspace_id, form_link_id, workflow_id, release_id, created_at, ended_at, closes_at,
-    max_answers, answers, waited) ON form_links TO letterbox_desk;
+    max_answers, answers) ON form_links TO letterbox_desk;
 GRANT SELECT (workspace_id, account_id, user_id, name, base_url, header_name, sender, created_at,
     disconnected_at, is_refused, waits_for, has_certificate)
     ON connected_accounts TO letterbox_desk;

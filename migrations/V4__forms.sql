@@ -22,7 +22,6 @@ CREATE TABLE form_links (
     closes_at           timestamptz,
     max_answers         integer CHECK (max_answers > 0),
     answers             integer NOT NULL DEFAULT 0,
-    waited              bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace_id, form_link_id),
     CONSTRAINT answers_are_bounded CHECK (answers <= max_answers),
     CONSTRAINT closes_later CHECK (closes_at > created_at),
@@ -33,8 +32,6 @@ COMMENT ON TABLE form_links IS
     'The links of a workflow''s form; at most one is live, an ended one stays ended';
 COMMENT ON COLUMN form_links.form_link_id IS 'Names the link to its owner without being its token';
 COMMENT ON COLUMN form_links.release_id IS 'The release that was live when the link was made';
-COMMENT ON COLUMN form_links.waited IS
-    'Requests that found more than the limit of a link in a minute';
 COMMENT ON COLUMN form_links.token_sha256 IS
     'SHA-256 of the token; the token itself is stored nowhere';
 COMMENT ON COLUMN form_links.ended_at IS 'When the link died; null while it lives';
@@ -93,10 +90,8 @@ CREATE FUNCTION form_link_ends() RETURNS trigger LANGUAGE plpgsql SET search_pat
 DECLARE
     counts boolean := NEW.ended_at IS NULL AND NEW.answers > OLD.answers;
     ends boolean := NEW.ended_at IS NOT NULL AND NEW.answers = OLD.answers;
-    waits boolean := NEW.ended_at IS NULL AND NEW.answers = OLD.answers
-        AND NEW.waited > OLD.waited;
 BEGIN
-    IF OLD.ended_at IS NOT NULL OR NOT (counts OR ends OR waits)
+    IF OLD.ended_at IS NOT NULL OR NOT (counts OR ends)
         OR (NEW.workspace_id, NEW.form_link_id, NEW.workflow_id, NEW.release_id, NEW.token_sha256,
             NEW.owner_may_run_since,
             NEW.closes_at, NEW.max_answers)
@@ -109,7 +104,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION form_link_ends IS
-    'A link never becomes live again, and its answers and waits are only counted up';
+    'A link never becomes live again, and its answers are only counted up';
 CREATE TRIGGER form_link_ends BEFORE UPDATE ON form_links
     FOR EACH ROW EXECUTE FUNCTION form_link_ends();
 
@@ -181,23 +176,34 @@ SELECT l.*, r.form, r.page, r.least_seconds
 FROM live_links l JOIN releases r USING (workspace_id, workflow_id, release_id);
 COMMENT ON VIEW live_form_links IS 'The live links, with the answer to a reader of the link';
 
+-- Not in form_links: whoever counts waits keeps no link from ending.
+CREATE TABLE form_link_waits (
+    workspace_id uuid NOT NULL,
+    form_link_id uuid NOT NULL,
+    times        bigint NOT NULL,
+    PRIMARY KEY (workspace_id, form_link_id)
+);
+COMMENT ON TABLE form_link_waits IS
+    'How many requests of each link found more than its limit in a minute, and had to wait';
+COMMENT ON COLUMN form_link_waits.times IS 'How many requests';
+
 CREATE FUNCTION count_waits(tokens bytea[], counts bigint[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
-    WITH asked AS (
-        SELECT l.workspace_id, l.form_link_id, n.times
-        FROM unnest(tokens, counts) AS n (token, times)
-        JOIN form_links l ON l.token_sha256 = n.token AND l.ended_at IS NULL
-        -- Nothing waits for a link that is being ended.
-        FOR NO KEY UPDATE OF l SKIP LOCKED
-    )
-    UPDATE form_links l SET waited = l.waited + a.times FROM asked a
-    WHERE l.workspace_id = a.workspace_id AND l.form_link_id = a.form_link_id
+    INSERT INTO form_link_waits AS w (workspace_id, form_link_id, times)
+    SELECT l.workspace_id, l.form_link_id, sum(n.times)
+    FROM unnest(tokens, counts) AS n (token, times)
+    JOIN form_links l ON l.token_sha256 = n.token AND l.ended_at IS NULL
+    GROUP BY l.workspace_id, l.form_link_id
+    -- In order, so that two gateways can't deadlock.
+    ORDER BY l.workspace_id, l.form_link_id
+    ON CONFLICT (workspace_id, form_link_id) DO UPDATE SET times = w.times + EXCLUDED.times
 $$;
-COMMENT ON FUNCTION count_waits IS 'Adds to how many requests of form links were asked to wait';
+COMMENT ON FUNCTION count_waits IS 'Adds to how many requests of form links had to wait';
 
 -- Whoever moves a workflow or a member ends its links, also those that they do not see.
 REVOKE EXECUTE ON FUNCTION form_link_is_made, workflow_moves, member_changes, count_waits
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION count_waits TO letterbox_gateway;
 GRANT SELECT, INSERT, UPDATE ON form_links TO letterbox_operator;
+GRANT SELECT ON form_link_waits TO letterbox_operator;
 GRANT SELECT ON live_links, live_form_links TO letterbox_gateway;

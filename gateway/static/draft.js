@@ -45,7 +45,8 @@ export class Draft {
   // `of` is the key of the workflow; `sending` is the {key, payload} that the service may have taken or not; `earlier` is the same
   // of a dead link.
   constructor(token, form, { of, values = {}, sending = null, earlier = null }) {
-    Object.assign(this, { token, of, form: { title: form.title, fields: form.fields }, values, sending, earlier });
+    const fields = form.fields.map(({ key, type, label }) => ({ key, type, label }));
+    Object.assign(this, { token, of, form: { title: form.title, fields }, values, sending, earlier });
   }
 
   // Stores the values of the fields, by their keys.

@@ -64,6 +64,8 @@ export class Field {
 
   set value(value) {
     if (this.isTick) this.input.checked = value === true;
+    // What is no choice any more is no answer.
+    else if (this.isChoice) this.input.value = this.choices.includes(value) ? value : "";
     else if (typeof value === "string") this.input.value = value;
     this.#tell();
   }

@@ -86,7 +86,12 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             form.push(("label".to_owned(), label.to_owned()));
             form.push(("type".to_owned(), kind.to_owned()));
             form.push(("hint".to_owned(), String::new()));
-            form.push(("choices".to_owned(), "Rye\r\n\r\n Sourdough ".to_owned()));
+            let list = if kind == "choice" {
+                "Rye\r\n\r\n Sourdough "
+            } else {
+                ""
+            };
+            form.push(("choices".to_owned(), list.to_owned()));
         }
         form
     };
@@ -117,6 +122,31 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let wrong = ada.order(&place, &wrong).await;
     assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_tells(&wrong.text().await.unwrap(), &["form.title", "form.fields"]);
+
+    // A list that was typed is not lost, whatever the type; and it may be long.
+    let countries: Vec<String> = (0..50).map(|n| format!("Country number {n}")).collect();
+    let countries = countries.join("\r\n");
+    for (kind, status) in [("text", 422), ("choice", 303)] {
+        let typed = [
+            ("of", &*version),
+            ("title", "T"),
+            ("key", ""),
+            ("label", "From"),
+            ("type", kind),
+            ("hint", ""),
+            ("choices", &*countries),
+            ("frame_ancestors", "https://a.example\r\nhttps://b.example"),
+        ];
+        let typed = ada.order(&place, &typed).await;
+        assert_eq!(typed.status(), status, "{kind}");
+        if kind == "text" {
+            let told = ["Question 1, choices", "one of a list", "Country number 49"];
+            assert_tells(&typed.text().await.unwrap(), &told);
+        }
+    }
+    let (page, version) = questions(&ada, &place).await;
+    assert_tells(&page, &["Country number 49", "https://b.example"]);
+    save(&ada, &version, "up:1").await;
 
     // Deployed with a link in one press; again, it asks first.
     let deploy = format!("/forms/{id}/deploy");

@@ -210,11 +210,20 @@ async fn no_field_takes_what_is_too_long() {
         "kept_headers",
     ];
     let documents = ["definition", "policy", "rules"];
-    let of_forms = ["title", "description", "thanks", "label", "hint", "words"];
+    let of_forms = [
+        "title",
+        "description",
+        "thanks",
+        "label",
+        "hint",
+        "words",
+        "frame_ancestors",
+    ];
     let too_long = "é".repeat(501);
     let spoil = |field: &str, _: &str| match field {
         field if documents.contains(&field) => None,
         field if of_others.contains(&field) => Some("x".repeat(10_001)),
+        "choices" => Some("x".repeat(30_001)),
         field if of_forms.contains(&field) => Some("x".repeat(5_001)),
         _ => Some(too_long.clone()),
     };

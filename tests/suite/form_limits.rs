@@ -40,7 +40,7 @@ async fn a_token_allows_twenty_requests_over_all_gateways() {
     other.assert_lives().await;
     // Its owner can see how many had to wait.
     eventually("they are counted", async || {
-        let waited = "SELECT sum(waited)::bigint FROM form_links WHERE waited > 0";
+        let waited = "SELECT sum(times)::bigint FROM form_link_waits";
         let waited: Option<i64> = world.value(waited).await;
         waited == Some(30)
     })

@@ -79,6 +79,11 @@ impl Stranger {
             .await_count("the repeat is counted", repeated, 1)
             .await;
         world.await_signals(1).await;
+        world
+            .change(
+                "INSERT INTO form_link_waits SELECT workspace_id, form_link_id, 1 FROM form_links",
+            )
+            .await;
         let forger = Webhook {
             secret: "of somebody else".to_owned(),
             ..webhook
@@ -191,6 +196,7 @@ async fn the_rows_of_others_are_not_there() {
         "approvals",
         "audit_log",
         "connected_accounts",
+        "form_link_waits",
         "form_links",
         "grants",
         "members",

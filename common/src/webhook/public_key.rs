@@ -17,6 +17,8 @@ pub(super) struct PublicKey {
     exponent: Vec<u8>,
 }
 
+/// The exponent that keys of RSA have: 65537.
+const EXPONENT: &[u8] = &[1, 0, 1];
 /// The generator of Ed25519: RFC 8032, section 5.1, written as a key.
 const ED25519_GENERATOR: [u8; 32] = {
     let mut point = [0x66; 32];
@@ -51,7 +53,7 @@ impl PublicKey {
             .map(|(algorithm, bytes)| Self {
                 algorithm,
                 bytes,
-                exponent: vec![1, 0, 1],
+                exponent: EXPONENT.to_vec(),
             })
     }
 
@@ -84,7 +86,8 @@ impl PublicKey {
         })
     }
 
-    /// Whether the signature is of this content. Takes as long whatever is given.
+    /// Whether the signature is of this content. Takes as long whatever is given, but for what
+    /// the numbers of a signature themselves save (with Ed25519 some additions).
     pub(super) fn verifies(&self, content: &[u8], given: Option<&[u8]>) -> bool {
         // One that could be refused at once would take less time than others.
         let usable = given.and_then(|given| self.usable(given));
@@ -124,7 +127,10 @@ impl PublicKey {
             }
             Algorithm::EcdsaP256 => two_numbers(given).map(|both| both.to_vec()),
             _ => {
+                // Zero is refused at once.
+                let is_zero = given.iter().all(|byte| *byte == 0);
                 let is_fine = given.len() == self.bytes.len() && given < &self.bytes[..];
+                let is_fine = is_fine && !is_zero;
                 is_fine.then(|| given.to_vec())
             }
         }
@@ -158,8 +164,10 @@ fn rsa_numbers(der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (modulus, rest) = sized(numbers.strip_prefix(b"\x02\x82")?)?;
     let modulus = modulus.strip_prefix(b"\0")?;
     let (length, exponent) = rest.strip_prefix(b"\x02")?.split_first()?;
-    let is_fine =
-        [256, 384, 512].contains(&modulus.len()) && exponent.len() == usize::from(*length);
+    // Another exponent would take another time than the decoys.
+    let is_fine = [256, 384, 512].contains(&modulus.len())
+        && exponent == EXPONENT
+        && exponent.len() == usize::from(*length);
     is_fine.then_some((modulus, exponent))
 }
 
@@ -191,6 +199,15 @@ fn two_numbers(given: &[u8]) -> Option<[u8; 64]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What ring would refuse at once is replaced, too.
+    #[test]
+    fn zeros_are_no_signature() {
+        for key in PublicKey::decoys().filter(|key| key.algorithm == Algorithm::RsaSha256) {
+            assert_eq!(key.usable(&vec![0; key.length()]), None);
+            assert!(key.usable(&vec![1; key.length()]).is_some());
+        }
+    }
 
     /// What stands in for a malformed signature is one, so that it takes as long to refuse.
     #[test]

@@ -30,6 +30,8 @@ const MAX_FILE: usize = 300 * 1024;
 fn most_characters(field: &str) -> usize {
     match field {
         "definition" | "policy" | "rules" => MAX_FILE,
+        "choices" => 30_000,
+        "frame_ancestors" => 5_000,
         "credential" | "secret" | "client_secret" | "code" | "state" | "scope" => 10_000,
         "base_url" | "token_url" | "authorize_url" | "allow_from" | "kept_headers" => 10_000,
         // What is too long for a form is told with the other mistakes.

@@ -33,9 +33,10 @@ ORDER BY entry_id DESC LIMIT $5";
     desk fn history(
         workspace: WorkspaceId, before: Option<i64>, limit: i64,
     ) -> Vec<HistoryEntry> = "
-SELECT entry_id, ordered_at, ordered_by, command, subject, subject_id, reason, before, after
+SELECT entry_id, ordered_at, ordered_by, proven_by, command, subject, subject_id, reason, before,
+       after
 FROM audit_log
-WHERE workspace_id = $1 AND ($2::bigint IS NULL OR entry_id < $2)
+WHERE workspace_id = $1 AND entry_id < coalesce($2, 9223372036854775807)
 ORDER BY entry_id DESC LIMIT $3";
 }
 
@@ -66,6 +67,8 @@ pub struct HistoryEntry {
     pub ordered_at: Timestamp,
     /// The user who answers for it; `None` if no user was named.
     pub ordered_by: Option<UserId>,
+    /// How that user has proven who they are; `None` if no user was named.
+    pub proven_by: Option<Proof>,
     /// The command, such as `run cancel`; else the statement and its table.
     pub command: String,
     /// The table of what was changed.

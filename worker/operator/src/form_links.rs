@@ -8,11 +8,7 @@ use letterbox_common::{
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use serde::Serialize;
 
-use crate::{
-    Operator, OperatorError, Reason,
-    asking::Sought,
-    received::{a_day_ago, since_id},
-};
+use crate::{Operator, OperatorError, Reason, asking::Sought, received::a_day_ago};
 
 statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
@@ -50,12 +46,15 @@ RETURNING f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at";
         workflow: Option<WorkflowId>, workspace: Option<WorkspaceId>, owner: Option<UserId>,
         a_day_ago: RunId,
     ) -> Vec<LiveLink> = "
-SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at, l.waited,
+SELECT f.workflow_id, f.name AS workflow_name, l.form_link_id, l.created_at,
+       coalesce((SELECT times FROM form_link_waits s
+                 WHERE s.workspace_id = l.workspace_id AND s.form_link_id = l.form_link_id), 0)
+           AS waited,
        (SELECT count(*) FROM (
             SELECT FROM runs r
             WHERE r.workflow_id = f.workflow_id AND r.workspace_id = f.workspace_id
-              AND r.run_id >= $4 AND r.received_at > now() - interval '1 day'
-            LIMIT 1001) AS used) AS used_today
+              AND r.run_id >= $4 AND r.received_at >= l.created_at
+            ORDER BY r.run_id DESC LIMIT 1001) AS used) AS used_today
 FROM workspaces w JOIN workflows f
     ON f.workspace_id = w.workspace_id AND ($1::uuid IS NULL OR f.workflow_id = $1)
     AND ($2::uuid IS NULL OR f.workspace_id = $2) AND ($3::uuid IS NULL OR f.owner_id = $3)
@@ -109,7 +108,7 @@ pub struct LiveLink {
     #[serde(flatten)]
     #[row(flatten)]
     pub row: FormLinkRow,
-    /// Submissions to the form in the last 24 hours; 1001 for more than a thousand.
+    /// Submissions since it was made, in the last 24 hours; 1001 for more than a thousand.
     pub used_today: i64,
     /// Requests since it was made that found more than its limit in a minute, and had to wait.
     pub waited: i64,
@@ -244,7 +243,7 @@ impl Operator {
             Losing::Member(workspace, user) => (None, Some(workspace), Some(user)),
             Losing::User(user) => (None, None, Some(user)),
         };
-        live_links(self, workflow, workspace, user, since_id(a_day_ago())).await
+        live_links(self, workflow, workspace, user, a_day_ago()).await
     }
 }
 

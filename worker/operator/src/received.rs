@@ -13,9 +13,9 @@ fn earliest_id(time: Timestamp) -> RunId {
     RunId::earliest_at(u64::try_from(time.as_millisecond()).unwrap_or_default())
 }
 
-/// When the last 24 hours began.
-pub(crate) fn a_day_ago() -> Timestamp {
-    Timestamp::now() - SignedDuration::from_hours(24)
+/// The least id of the last 24 hours, but for a few whose claims were taken over.
+pub(crate) fn a_day_ago() -> RunId {
+    earliest_id(Timestamp::now() - SignedDuration::from_hours(24))
 }
 
 /// No run that was received since then has a lesser id.

@@ -6,10 +6,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason,
-    asking::Sought,
-    check_name,
-    received::{a_day_ago, since_id},
+    Operator, OperatorError, Reason, asking::Sought, check_name, received::a_day_ago,
     workspace_settings::stored_allowance,
 };
 
@@ -39,8 +36,8 @@ LEFT JOIN LATERAL (
     SELECT count(*) AS answers, count(*) FILTER (WHERE r.state = 'failed') AS failed
     FROM (SELECT r.state FROM runs r
           WHERE r.workflow_id = f.workflow_id AND r.workspace_id = f.workspace_id
-            AND r.run_id >= $1 AND r.received_at > now() - interval '1 day'
-          LIMIT 1001) AS r
+            AND r.run_id >= $1
+          ORDER BY r.run_id DESC LIMIT 1001) AS r
 ) AS u ON true
 GROUP BY w.workspace_id, w.name ORDER BY w.name, w.workspace_id";
 
@@ -169,7 +166,7 @@ pub struct Day {
 impl Operator {
     /// What has come into each workspace in the last 24 hours.
     pub async fn days(&self) -> Result<Vec<Day>, OperatorError> {
-        days(self, since_id(a_day_ago())).await
+        days(self, a_day_ago()).await
     }
 
     /// Creates a workspace that may start `run_allowance` runs in a calendar month; `None` is

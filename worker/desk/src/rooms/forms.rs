@@ -343,9 +343,18 @@ impl NewLinkPage {
         let definition = self.workflow.definition.as_ref();
         let fields = definition.and_then(|all| all["form"]["fields"].as_array());
         let fields = fields.into_iter().flatten();
-        let fields = fields.filter(|field| field["type"] != "checkbox");
-        let keys = fields.filter_map(|field| field["key"].as_str());
-        let answers = keys.take(2).map(|key| (key, "answer"));
+        let answer = |field: &'_ Value| match field["type"].as_str() {
+            Some("text" | "textarea") => {
+                let first = field["choices"][0].as_str().unwrap_or("answer");
+                Some((field["key"].as_str()?.to_owned(), first.to_owned()))
+            }
+            Some("email") => Some((
+                field["key"].as_str()?.to_owned(),
+                "ada@example.com".to_owned(),
+            )),
+            _ => None,
+        };
+        let answers = fields.filter_map(answer).take(2);
         form_urlencoded::Serializer::new(String::new())
             .extend_pairs(answers)
             .finish()

@@ -1,8 +1,10 @@
 //! What was ordered in a workspace, by whom, and why: the audit log, for its owners.
 
 use askama::Template;
+use letterbox_common::states::Proof;
 use letterbox_operator::{HistoryEntry, Member};
 use serde_json::{Map, Value};
+use url::Url;
 
 use super::{PageWorkspace, Visit, id, name_of, refused};
 use crate::{pages::filters, response::Answered};
@@ -13,6 +15,13 @@ const EACH: u32 = 50;
 const MAX_TOLD: usize = 80;
 /// How the log writes what it hides.
 const HIDDEN: &str = "(hidden)";
+/// Columns that say when something ended, with what that is called.
+const ENDS: [(&str, &str); 4] = [
+    ("ended_at", "ended"),
+    ("deleted_at", "deleted"),
+    ("disconnected_at", "disconnected"),
+    ("deactivated_at", "deactivated"),
+];
 /// How the names of columns end that say nothing to people.
 const UNTOLD: [&str; 4] = ["_id", "_at", "_since", "_made"];
 /// How tables are called on pages, and under which path their rows are, if they have pages.
@@ -40,11 +49,15 @@ struct HistoryPage {
 }
 
 impl HistoryPage {
-    fn who<'h>(&'h self, entry: &'h HistoryEntry) -> &'h str {
-        let user = entry.ordered_by.as_ref();
-        match user.map(|user| name_of(user, &self.members)) {
-            Some(name) => name.unwrap_or("Somebody who has left"),
-            None => "Whoever runs this Letterbox",
+    fn who(&self, entry: &HistoryEntry) -> String {
+        const OPERATOR: &str = "Whoever runs this Letterbox";
+        let Some(user) = &entry.ordered_by else {
+            return OPERATOR.to_owned();
+        };
+        let name = name_of(user, &self.members).unwrap_or("somebody who has left");
+        match entry.proven_by {
+            Some(Proof::Asserted) => format!("{OPERATOR}, in the name of {name}"),
+            _ => name.to_owned(),
         }
     }
 
@@ -58,18 +71,35 @@ impl HistoryPage {
         let member = id.filter(|_| *table == "members");
         let member = member.and_then(|id| name_of(&id.parse().ok()?, &self.members));
         let page = path.zip(id).map(|(path, id)| format!("/{path}/{id}"));
-        let name = [Some(*name), member].into_iter().flatten();
-        (name.collect::<Vec<_>>().join(" "), page)
+        // As it is called, or was.
+        let columns = [&entry.after["name"], &entry.before["name"]].into_iter();
+        let called = columns.filter_map(Value::as_str).next();
+        let short = id.and_then(|id| id.get(..8));
+        let called = member.or(called).or(short).unwrap_or_default();
+        (format!("{name} {called}"), page)
     }
 
     /// What was done to it.
     fn verb(entry: &HistoryEntry) -> &'static str {
         let is_empty = |columns: &Value| columns.as_object().is_none_or(Map::is_empty);
-        match (is_empty(&entry.before), is_empty(&entry.after)) {
-            (true, false) => "new",
-            (false, true) => "removed",
+        let mut ends = ENDS.iter();
+        let ended = ends.find(|(column, _)| entry.after[column].is_string());
+        match (is_empty(&entry.before), is_empty(&entry.after), ended) {
+            (true, false, _) => "new",
+            (false, true, _) => "removed",
+            (_, _, Some((_, verb))) => verb,
             _ => "changed",
         }
+    }
+
+    /// The entries that say something to people.
+    fn told(&self) -> impl Iterator<Item = &HistoryEntry> {
+        let says = |entry: &&HistoryEntry| {
+            Self::verb(entry) != "changed"
+                || entry.reason.is_some()
+                || !Self::changes(entry).is_empty()
+        };
+        self.entries.iter().filter(says)
     }
 
     /// The columns that say something to people, each with what it was and is.
@@ -81,6 +111,13 @@ impl HistoryPage {
             let is_usual = before.is_none() && (*after == false || *after == 0);
             let is_inner = UNTOLD.iter().any(|end| name.ends_with(end));
             let after = told(after).filter(|_| !is_usual && !is_inner)?;
+            // What stands behind the host may be a secret.
+            let is_address = name.ends_with("url") || name == "target";
+            let after = match is_address {
+                true => Url::parse(&after).ok()?.origin().ascii_serialization(),
+                false => after,
+            };
+            let before = before.filter(|_| !is_address);
             let name = name.replace('_', " ");
             Some(match before {
                 Some(before) => format!("{name}: {before}, now {after}"),

@@ -8,7 +8,7 @@ use letterbox_common::{
     form::{Field, FieldType, Form, Locale},
     ids::WorkflowId,
 };
-use letterbox_operator::WorkflowDetail;
+use letterbox_operator::{Problem, WorkflowDetail};
 use serde_json::{Map, Value};
 
 use super::{
@@ -63,6 +63,8 @@ struct Edited {
     look: BTreeMap<String, String>,
     /// The sites that may show the page in a frame.
     sites: Vec<String>,
+    /// A field with a list whose type is another one.
+    unmeant: Option<usize>,
 }
 
 /// The setting of the page that names sites.
@@ -107,6 +109,7 @@ impl Edited {
             fields: form.fields,
             look,
             sites,
+            unmeant: None,
         }
     }
 
@@ -124,6 +127,7 @@ impl Edited {
             return Err(Trouble::Unreadable);
         }
         let mut fields = Vec::new();
+        let mut unmeant = None;
         for (at, key) in keys.iter().enumerate() {
             let label = written(labels[at]);
             // The last row is for a question that is not there yet.
@@ -133,8 +137,15 @@ impl Edited {
             let hint = Some(written(hints[at])).filter(|hint| !hint.is_empty());
             let (kind, choices) = match types[at] {
                 CHOICE => (FieldType::Text, listed(lists[at])),
-                kind => (kind.parse().map_err(|_| Trouble::Unreadable)?, Vec::new()),
+                kind => (
+                    kind.parse().map_err(|_| Trouble::Unreadable)?,
+                    lines(lists[at]),
+                ),
             };
+            // Whoever has typed a list may have meant it.
+            if types[at] != CHOICE && !choices.is_empty() {
+                unmeant = Some(fields.len());
+            }
             fields.push(Field {
                 key: match key.is_empty() {
                     true => free_key(&label, &fields),
@@ -158,6 +169,7 @@ impl Edited {
             fields,
             look: look.filter(|(_, value)| !value.is_empty()).collect(),
             sites: lines(visit.filled(SITES)),
+            unmeant,
         })
     }
 
@@ -247,7 +259,18 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     need_owner(&visit, &workflow).await?;
     let edited = Edited::posted(&visit)?;
     let text = edited.within(workflow.text.as_deref().unwrap_or_default());
-    let Err(not_saved) = draft::save(&visit, &workflow, &text).await? else {
+    let unmeant = edited.unmeant.map(|at| Problem {
+        path: format!("form.fields[{at}].choices"),
+        message: "choose that the answer is one of a list, or empty the list".to_owned(),
+    });
+    let saved = match unmeant {
+        Some(problem) => Err(NotSaved {
+            problems: vec![problem],
+            refused: None,
+        }),
+        None => draft::save(&visit, &workflow, &text).await?,
+    };
+    let Err(not_saved) = saved else {
         let at = visit.filled("do").split_once(':').map(|(_, at)| at);
         let at = at.and_then(|at| at.parse::<usize>().ok());
         let at = at.map(|at| format!("#question-{at}")).unwrap_or_default();

@@ -194,10 +194,15 @@ fn condition(field: &Value, compare: &str, than: &str) -> Result<String, &'stati
         .find(|one| one.0 == compare)
         .ok_or("Choose how it is compared.")?;
     let answer = answer_of(field["key"].as_str().unwrap_or_default());
+    let kind = field["type"].as_str().and_then(|kind| kind.parse().ok());
     if matches!(*operator, "" | "not ") {
-        return Ok(format!("{operator}{answer}"));
+        // Zero is an answer, too.
+        return Ok(match kind {
+            Some(FieldType::Number) => format!("{operator}({answer} is defined)"),
+            _ => format!("{operator}{answer}"),
+        });
     }
-    let value = match field["type"].as_str().and_then(|kind| kind.parse().ok()) {
+    let value = match kind {
         Some(FieldType::Number) => match than.parse::<f64>() {
             Ok(number) if number.is_finite() => number.to_string(),
             _ => return Err("Compare a number with a number, such as 2.5."),
@@ -371,6 +376,12 @@ mod tests {
             ),
             (field("checkbox", false), "given", "", "form.a"),
             (field("email", false), "missing", "", "not form.a"),
+            (
+                field("number", false),
+                "missing",
+                "",
+                "not (form.a is defined)",
+            ),
         ] {
             assert_eq!(condition(&field, compare, than).unwrap(), expression);
         }

@@ -85,15 +85,20 @@ fn choices(members: &mut Fields<'_, '_>, kind: Option<&FieldType>) -> Vec<String
     let texts = value.as_array().map(|all| all.iter().map(Value::as_str));
     let choices: Option<Vec<&str>> = texts.and_then(Iterator::collect);
     let choices = choices.unwrap_or_default();
-    let is_choice =
-        |text: &&str| text.trim() == *text && (1..=MAX_TEXT).contains(&text.chars().count());
+    // One line, as a list shows it: other spaces would look like one, or like none.
+    let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '\u{feff}';
+    let is_choice = |text: &&str| {
+        let mut words = text.split(' ');
+        words.all(|word| !word.is_empty() && word.chars().all(is_plain))
+            && text.chars().count() <= MAX_TEXT
+    };
     let distinct = choices.iter().collect::<HashSet<_>>().len();
     if !CHOICES.contains(&choices.len())
         || distinct != choices.len()
         || !choices.iter().all(is_choice)
     {
-        let rule = "must be a list of 2 to 50 different strings of 1 to 500 characters, without \
-                    spaces around them";
+        let rule = "must be a list of 2 to 50 different strings of 1 to 500 characters, whose \
+                    words are parted by single spaces";
         members.add("choices", rule);
     } else if kind.is_some_and(|kind| *kind != FieldType::Text) {
         members.add("choices", "only a field of type text has some");
@@ -172,8 +177,8 @@ mod tests {
             ("/form/fields/0/key", text(1), text(0)),
             ("/form/fields/0/key", "A".into(), "b".into()),
             ("/form/fields/0/label", text(500), text(501)),
-            ("/form/fields/0/type", "email".into(), "Email".into()),
-            ("/form/fields/0/type", "email".into(), Value::Null),
+            ("/form/fields/1/type", "email".into(), "Email".into()),
+            ("/form/fields/1/type", "email".into(), Value::Null),
             ("/form/fields/0/required", false.into(), "true".into()),
             ("/form/fields/4/placeholder", text(500), text(501)),
             ("/form/fields/0/choices", list(2), list(1)),
@@ -196,6 +201,21 @@ mod tests {
             ("/form/fields/0/choices", json!(["a", "b"]), json!(["a", 1])),
             ("/form/fields/0/choices", json!(["a", "b"]), json!("a")),
             ("/form/fields/0/choices", json!(["a", "b"]), Value::Null),
+            (
+                "/form/fields/0/choices",
+                json!(["a", "b"]),
+                json!(["a", "b\nc"]),
+            ),
+            (
+                "/form/fields/0/choices",
+                json!(["a", "b c"]),
+                json!(["a", "b  c"]),
+            ),
+            (
+                "/form/fields/0/choices",
+                json!(["a", "b"]),
+                json!(["a", "b\u{a0}c"]),
+            ),
             ("/form/fields/0/type", "text".into(), "textarea".into()),
             ("/actions", json!([]), json!({})),
             ("/$schema", "x".into(), 5.into()),

@@ -6,7 +6,7 @@ use letterbox_common::{
     sealing::{SealedColumn, key_ring},
     states::RunState,
 };
-use letterbox_operator::{Named, Operator, Reason, RunFilter, RunRow};
+use letterbox_operator::{Named, Operator, OperatorError, Reason, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
@@ -277,13 +277,19 @@ async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failur
     if !yes {
         return Ok(would("erased", &found));
     }
-    for run in &found.runs {
-        operator.erase_run(*run).await?;
+    let mut erased = Vec::new();
+    for run in found.runs {
+        match operator.erase_run(run).await {
+            Ok(_) => erased.push(run),
+            // Somebody has had it tried again meanwhile.
+            Err(OperatorError::Refused(Reason::RunNotOver)) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    let count = found.runs.len();
+    let count = erased.len();
     Ok(Output::text(
         format!("{count} runs are erased. {NOT_REACHED}"),
-        &json!({ "erased": found.runs, "not_reached": NOT_REACHED }),
+        &json!({ "erased": erased, "not_reached": NOT_REACHED }),
     ))
 }
 
