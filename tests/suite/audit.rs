@@ -161,7 +161,7 @@ async fn nobody_changes_what_was_written() {
     };
     let left = operator.audit(&filter, 10).await.unwrap();
     assert_eq!(left.len(), 2, "{left:#?}");
-    assert_eq!(left[0].command, "delete workspaces");
+    assert_eq!(left[0].entry.command, "delete workspaces");
 }
 
 /// Secrets are not in the log, and neither is what a person may ask to have erased.
@@ -198,7 +198,8 @@ async fn the_log_keeps_no_secrets_and_no_persons() {
         .audit(&AuditFilter::default(), 1_000)
         .await
         .unwrap();
-    let erased = log.iter().find(|entry| entry.subject == "runs").unwrap();
+    let mut entries = log.iter().map(|one| &one.entry);
+    let erased = entries.find(|entry| entry.subject == "runs").unwrap();
     assert_eq!(erased.before, json!({"input": "(hidden)"}));
     assert_eq!(erased.reason.as_deref(), Some(reason));
     assert_eq!(erased.ordered_by, Some(form.owner));

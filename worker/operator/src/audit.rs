@@ -59,7 +59,7 @@ pub struct AuditFilter {
 }
 
 /// An order that was carried out, without where it came from.
-#[derive(Debug, Clone, FromRow)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct HistoryEntry {
     /// Counts the entries.
     pub entry_id: i64,
@@ -83,35 +83,19 @@ pub struct HistoryEntry {
     pub after: Value,
 }
 
-/// An order that was carried out.
+/// An order that was carried out, with where it came from.
 #[derive(Debug, Clone, FromRow, Serialize)]
 pub struct AuditEntry {
-    /// Counts the entries.
-    pub entry_id: i64,
+    /// What was ordered, by whom, and what it has changed.
+    #[serde(flatten)]
+    #[row(flatten)]
+    pub entry: HistoryEntry,
     /// The workspace of what was changed; `None` if it belongs to none.
     pub workspace_id: Option<WorkspaceId>,
-    /// By the database's clock.
-    pub ordered_at: Timestamp,
-    /// The user who answers for it; `None` if no user was named.
-    pub ordered_by: Option<UserId>,
-    /// How that user has proven who they are; `None` if no user was named.
-    pub proven_by: Option<Proof>,
     /// The login of the database that gave the order.
     pub login: String,
     /// Where it came from, if known: as the desk says, otherwise the client of the database.
     pub address: Option<String>,
-    /// The command, such as `run cancel`; else the statement and its table.
-    pub command: String,
-    /// The table of what was changed.
-    pub subject: String,
-    /// The id of the row that was changed.
-    pub subject_id: Option<String>,
-    /// Why, in the words of the user who ordered it.
-    pub reason: Option<String>,
-    /// The changed columns as they were. Secrets and personal data are `(hidden)`.
-    pub before: Value,
-    /// The same columns as they are since then.
-    pub after: Value,
 }
 
 impl Operator {

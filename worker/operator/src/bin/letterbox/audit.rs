@@ -43,7 +43,7 @@ pub(crate) async fn run(
     };
     if follow {
         let read = async |limit| operator.audit(&filter, limit).await;
-        let known = |entry: &AuditEntry| (entry.entry_id, ());
+        let known = |one: &AuditEntry| (one.entry.entry_id, ());
         return follow::follow(limit, json, read, known, line).await;
     }
     let entries = operator.audit(&filter, limit).await?;
@@ -57,10 +57,11 @@ pub(crate) async fn run(
 }
 
 /// An entry on one line; `--json` shows all of it.
-fn line(entry: &AuditEntry) -> String {
+fn line(one: &AuditEntry) -> String {
+    let entry = &one.entry;
     let by = entry.ordered_by.map(|by| by.to_string());
     let by = by.as_deref().and_then(|by| by.get(..8));
-    let by = by.unwrap_or(&entry.login);
+    let by = by.unwrap_or(&one.login);
     let members = entry.after.as_object().into_iter().flatten();
     let changed = members.map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}: {text}"),
