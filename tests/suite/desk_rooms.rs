@@ -551,10 +551,19 @@ async fn owners_govern() {
             let form = [
                 ("workspace", workspace.as_str()),
                 ("policy", &text),
-                ("how", how),
                 ("version", version),
+                ("reason", "careful"),
             ];
-            let form = [&form[..], &[("reason", "careful")]].concat();
+            let shown = [&form[..], &[("how", "check")]].concat();
+            let shown = boss.order_with_file(path, &shown).await;
+            if how == "check" {
+                return shown;
+            }
+            // Only what was shown is set.
+            let shown = shown.text().await.unwrap();
+            let shown = shown.split_once("name=\"previewed\" value=\"");
+            let shown = shown.map_or("", |(_, rest)| &rest[..64]);
+            let form = [&form[..], &[("how", how), ("previewed", shown)]].concat();
             boss.order_with_file(path, &form).await
         }
     };
@@ -582,13 +591,20 @@ async fn owners_govern() {
     let first = "Ask for approval of a request when the account is crm and the method is POST or \
         PUT or PATCH or DELETE and untrusted text has to do with it (data)";
     let host = "Deny a request when the host is a.example";
-    for (how, told, not_told) in [
-        ("add", [first, host], "Allow everything else"),
-        ("rest", [host, "Allow everything else"], first),
+    for (how, otherwise, told, not_told) in [
+        ("add", "deny", [first, host], "Allow everything else"),
+        ("rest", "allow", [host, "Allow everything else"], first),
         (
             "remove:0",
+            "deny",
             ["Deny everything else", "Nothing is set yet"],
             host,
+        ),
+        (
+            "set",
+            "allow",
+            ["Allow everything else", "Nothing is set yet"],
+            first,
         ),
     ] {
         let filled = [
@@ -599,7 +615,7 @@ async fn owners_govern() {
             ("method", "writes"),
             ("untrusted", "data"),
             ("decision", "approve"),
-            ("default", "allow"),
+            ("default", otherwise),
             ("approve_by", "another"),
         ];
         let page = boss.order_with_file("/policy", &filled).await;
@@ -797,7 +813,10 @@ const ORDERS: [(&str, &str, &str); 18] = [
     (
         "/policy",
         "o",
-        r#"workspace=WORKSPACE policy={"rules":[],"default":"deny"} version=0 how=set"#,
+        concat!(
+            r#"workspace=WORKSPACE policy={"rules":[],"default":"deny"} version=0 how=set"#,
+            " previewed=49f0daf00beb87f7fe0e04288e4cec99f3d2c486fab7df85fbeb4bd23f5c6327"
+        ),
     ),
     (
         "/people/notices",

@@ -135,7 +135,7 @@ pub struct RunFilter {
     /// Only those whose failure contains this text
     #[arg(long, value_name = "TEXT")]
     pub failure: Option<String>,
-    /// Only those with exactly this value in a field, such as email=ada@example.com
+    /// Only those with this value in a field, whatever its case, such as email=ada@example.com
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
     pub field: Option<(String, String)>,
 }

@@ -23,7 +23,7 @@ const ENDS: [(&str, &str); 4] = [
     ("deactivated_at", "deactivated"),
 ];
 /// How the names of columns end that say nothing to people.
-const UNTOLD: [&str; 4] = ["_id", "_at", "_since", "_made"];
+const UNTOLD: [&str; 5] = ["_id", "_at", "_since", "_made", "_sha256"];
 /// How tables are called on pages, and under which path their rows are, if they have pages.
 const SUBJECTS: [(&str, &str, Option<&str>); 10] = [
     ("workflows", "form", Some("forms")),
@@ -104,28 +104,42 @@ impl HistoryPage {
 
     /// The columns that say something to people, each with what it was and is.
     fn changes(entry: &HistoryEntry) -> Vec<String> {
+        let is_new = Self::verb(entry) == "new";
         let columns = entry.after.as_object().into_iter().flatten();
+        let columns = columns.filter(|(name, _)| !UNTOLD.iter().any(|end| name.ends_with(end)));
         let told = columns.filter_map(|(name, after)| {
-            let before = told(&entry.before[name]);
-            // Of what is new, not what it is anyway.
-            let is_usual = before.is_none() && (*after == false || *after == 0);
-            let is_inner = UNTOLD.iter().any(|end| name.ends_with(end));
-            let after = told(after).filter(|_| !is_usual && !is_inner)?;
-            // What stands behind the host may be a secret.
-            let is_address = name.ends_with("url") || name == "target";
-            let after = match is_address {
-                true => Url::parse(&after).ok()?.origin().ascii_serialization(),
-                false => after,
+            // What stands behind the host of an address may be a secret.
+            let told = match name.ends_with("url") || name == "target" {
+                true => host_of,
+                false => told,
             };
-            let before = before.filter(|_| !is_address);
+            // Of what is new, not what it is anyway.
+            let is_usual = is_new && (*after == false || *after == 0);
+            let before = told(&entry.before[name]);
             let name = name.replace('_', " ");
-            Some(match before {
-                Some(before) => format!("{name}: {before}, now {after}"),
-                None => format!("{name}: {after}"),
-            })
+            match (before, told(after)) {
+                _ if is_usual => None,
+                (Some(before), Some(after)) => Some(format!("{name}: {before}, now {after}")),
+                (None, Some(after)) => Some(format!("{name}: {after}")),
+                _ if is_new => None,
+                (Some(before), None) => Some(format!("{name}: {before}, now another, or none")),
+                (None, None) => Some(format!("{name}: another, or none")),
+            }
         });
         told.collect()
     }
+}
+
+/// Scheme, host and port of an address.
+fn host_of(value: &Value) -> Option<String> {
+    let url = Url::parse(value.as_str()?).ok()?;
+    let port = url.port().map(|port| format!(":{port}"));
+    let host = url.host_str().unwrap_or_default();
+    Some(format!(
+        "{}://{host}{}",
+        url.scheme(),
+        port.unwrap_or_default()
+    ))
 }
 
 /// A value, cut; `None` if it says nothing.

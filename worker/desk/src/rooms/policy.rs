@@ -7,7 +7,11 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{PolicyChange, PolicyRow, PolicyVersion, words};
 use serde_json::{Map, Value, json};
 
-use super::{PageWorkspace, Visit, draft::arrange, id, or_refusal, see_list};
+use super::{
+    PageWorkspace, Visit,
+    draft::{arrange, version},
+    id, or_refusal, refused, see_list,
+};
 use crate::{
     pages::filters,
     response::{Answered, Trouble},
@@ -70,6 +74,11 @@ impl PolicyPage<'_> {
         self.shown[member] == value
     }
 
+    /// Names what is shown, so that nothing else is set.
+    fn previewed(&self) -> String {
+        version(Some(&self.text))
+    }
+
     /// Of which version what was changed is.
     fn version(&self) -> String {
         match self.visit.filled("version") {
@@ -108,57 +117,61 @@ pub(crate) async fn show(visit: Visit) -> Answered {
     Ok(visit.page("Policy", &found(&visit, None).await?))
 }
 
-/// Sets the policy; or changes what is to be set, and says what that would change.
+/// Sets the policy that was shown; or changes what is to be set, and says what that would change.
 pub(crate) async fn change(visit: Visit) -> Answered {
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
+    if !visit.rights(workspace).await?.is_owner() {
+        return Err(refused("Only the owners of a workspace change its policy."));
+    }
     let operator = &visit.operator;
-    let text = visit.given("policy")?;
-    let refused = if visit.given("how")? == "set" {
-        let version = visit.given("version")?;
-        let version = version.parse().map_err(|_| Trouble::Unreadable)?;
-        let setting = operator.replace_policy(workspace, text, Some(version));
-        match or_refusal(setting.await)? {
-            Ok(_) => return Ok(see_list("policy", workspace)),
-            Err(refused) => (refused, text.to_owned()),
-        }
+    let text = edited(visit.given("policy")?, &visit)?;
+    // What was filled in since is shown first.
+    let is_shown = visit.filled("previewed") == version(Some(&text));
+    let done = if visit.given("how")? == "set" && is_shown {
+        let of = visit.given("version")?;
+        let of = of.parse().map_err(|_| Trouble::Unreadable)?;
+        let setting = operator.replace_policy(workspace, &text, Some(of));
+        or_refusal(setting.await)?.map(|_| None)
     } else {
-        let text = edited(text, &visit)?;
-        match or_refusal(operator.preview_policy(workspace, &text).await)? {
-            Ok(change) => {
-                let mut found = found(&visit, Some(text)).await?;
-                found.change = Some(change);
-                return Ok(visit.page("Policy", &found));
-            }
-            Err(refused) => (refused, text),
-        }
+        let preview = operator.preview_policy(workspace, &text);
+        or_refusal(preview.await)?.map(Some)
     };
-    let (refused, text) = refused;
-    let mut found = found(&visit, Some(text)).await?;
-    found.refused = Some(refused);
-    Ok(visit.refusal("Policy", &found))
+    let mut found = match done {
+        Ok(None) => return Ok(see_list("policy", workspace)),
+        _ => found(&visit, Some(text)).await?,
+    };
+    match done {
+        Err(refused) => {
+            found.refused = Some(refused);
+            Ok(visit.refusal("Policy", &found))
+        }
+        Ok(change) => {
+            found.change = change;
+            Ok(visit.page("Policy", &found))
+        }
+    }
 }
 
-/// A policy, changed as the pressed button says; what is no JSON stays as it is.
+/// A policy, changed as the pressed button and what was chosen say; what is no JSON stays as it is.
 fn edited(text: &str, visit: &Visit) -> Result<String, Trouble> {
     let how = visit.given("how")?;
     let Ok(Value::Object(mut policy)) = serde_json::from_str(text) else {
         return Ok(text.to_owned());
     };
-    match how {
-        "check" => return Ok(text.to_owned()),
-        "rest" => {
-            policy.insert("default".to_owned(), visit.given("default")?.into());
-            policy.insert("approve_by".to_owned(), visit.given("approve_by")?.into());
-        }
-        how => {
-            let Some(Value::Array(rules)) = policy.get_mut("rules") else {
-                return Ok(text.to_owned());
-            };
-            match how {
-                // The first rule that fits decides.
-                "add" => rules.insert(0, rule(visit)?),
-                how => arrange(rules, how),
+    if how != "check" {
+        for (member, usual) in [("default", ""), ("approve_by", ANSWERERS[0].0)] {
+            let chosen = visit.filled(member);
+            let is_said = policy.contains_key(member) || chosen != usual;
+            if is_said && !chosen.is_empty() {
+                policy.insert(member.to_owned(), chosen.into());
             }
+        }
+    }
+    if let Some(Value::Array(rules)) = policy.get_mut("rules") {
+        match how {
+            // The first rule that fits decides.
+            "add" => rules.insert(0, rule(visit)?),
+            how => arrange(rules, how),
         }
     }
     Ok(format!("{:#}", Value::Object(policy)))
@@ -175,7 +188,7 @@ fn rule(visit: &Visit) -> Result<Value, Trouble> {
         when.extend(value.map(|value| (name.to_owned(), value.into())));
     }
     let methods = match visit.filled("method") {
-        "reads" => Some(json!(["GET"])),
+        "reads" => Some(json!(["GET", "HEAD"])),
         "writes" => Some(json!(["POST", "PUT", "PATCH", "DELETE"])),
         _ => None,
     };

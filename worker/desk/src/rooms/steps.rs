@@ -165,7 +165,11 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
         _ => return Ok(Ok(None)),
     };
     let Some(key) = answer("asked") else {
-        return Ok(Ok(Some(step)));
+        let is_compared = visit.given("do")? != "wait" && !text("than").is_empty();
+        return Ok(match is_compared {
+            true => Err("Choose which answer is compared."),
+            false => Ok(Some(step)),
+        });
     };
     let mut fields = form["fields"].as_array().into_iter().flatten();
     let field = fields.find(|field| field["key"] == key);
@@ -195,7 +199,18 @@ fn condition(field: &Value, compare: &str, than: &str) -> Result<String, &'stati
         .ok_or("Choose how it is compared.")?;
     let answer = answer_of(field["key"].as_str().unwrap_or_default());
     let kind = field["type"].as_str().and_then(|kind| kind.parse().ok());
-    if matches!(*operator, "" | "not ") {
+    let has_value = !matches!(*operator, "" | "not ");
+    if has_value == than.is_empty() {
+        return Err(match has_value {
+            true => "Say what the answer is compared with.",
+            false => "Whether an answer is given is compared with nothing: empty that.",
+        });
+    }
+    let mut choices = field["choices"].as_array().into_iter().flatten();
+    if has_value && field["choices"].is_array() && !choices.any(|choice| choice == than) {
+        return Err("Compare it with one of its list.");
+    }
+    if !has_value {
         // Zero is an answer, too.
         return Ok(match kind {
             Some(FieldType::Number) => format!("{operator}({answer} is defined)"),
@@ -390,6 +405,13 @@ mod tests {
             (field("number", true), "is", "x"),
             (field("number", true), "is", "inf"),
             (field("checkbox", true), "is", "true"),
+            (field("checkbox", true), "given", "true"),
+            (field("text", true), "differs", ""),
+            (
+                json!({"key": "a", "type": "text", "choices": ["A", "B"]}),
+                "is",
+                "a",
+            ),
             (field("text", true), "of.tomorrow", "x"),
         ] {
             assert!(
