@@ -90,6 +90,15 @@ ORDER BY run_id LIMIT $7";
 SELECT run_id, cancel_run($1, run_id, $3) AS outcome
 FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
 
+    /// Forgets the inputs and the requests of runs, each if it is over, and says whether. Not as a
+    /// condition: PostgreSQL may ask that of any row.
+    fn erase_runs(workspace: WorkspaceId, runs: &[RunId]) -> Vec<(RunId, Option<bool>)> = "
+SELECT r.run_id,
+       CASE WHEN r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
+           THEN erase_run(r.workspace_id, r.run_id) END AS erased
+FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS wanted
+JOIN runs r ON r.workspace_id = $1 AND r.run_id = wanted.run_id";
+
     /// Lets runs make their next attempt now.
     fn hurry_runs(
         workspace: WorkspaceId, account: Option<AccountId>, run: Option<RunId>,
@@ -276,6 +285,20 @@ impl Operator {
             None => "cancelled".to_owned(),
         };
         cancel_runs(self, workspace, runs, &why).await
+    }
+
+    /// Forgets the inputs and the requests of runs of one workspace, each if it is over. Returns
+    /// which.
+    pub async fn erase_runs(
+        &self,
+        workspace: WorkspaceId,
+        runs: &[RunId],
+    ) -> Result<Vec<RunId>, OperatorError> {
+        let erased = erase_runs(self, workspace, runs).await?;
+        let erased = erased
+            .into_iter()
+            .filter(|(_, erased)| *erased == Some(true));
+        Ok(erased.map(|(run, _)| run).collect())
     }
 
     /// Lets runs make their next attempt now that wait for it: one of a workspace, those that wait

@@ -6,7 +6,7 @@ use letterbox_common::{
     sealing::{SealedColumn, key_ring},
     states::RunState,
 };
-use letterbox_operator::{Named, Operator, OperatorError, Reason, RunFilter, RunRow};
+use letterbox_operator::{Named, Operator, Reason, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
@@ -278,13 +278,8 @@ async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failur
         return Ok(would("erased", &found));
     }
     let mut erased = Vec::new();
-    for run in found.runs {
-        match operator.erase_run(run).await {
-            Ok(_) => erased.push(run),
-            // Somebody has had it tried again meanwhile.
-            Err(OperatorError::Refused(Reason::RunNotOver)) => {}
-            Err(error) => return Err(error.into()),
-        }
+    for piece in found.runs.chunks(PIECE as usize) {
+        erased.extend(operator.erase_runs(found.workspace, piece).await?);
     }
     let count = erased.len();
     Ok(Output::text(
