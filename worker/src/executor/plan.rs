@@ -85,6 +85,4 @@ fn descend<'a, 'r>(
 }
 
 #[cfg(test)]
-mod steering;
-#[cfg(test)]
 mod tests;

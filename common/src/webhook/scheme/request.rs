@@ -277,3 +277,6 @@ fn only<'h>(headers: &'h Headers, name: &str, max: usize) -> Option<&'h str> {
     let value = value.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
+
+#[cfg(test)]
+mod tests;

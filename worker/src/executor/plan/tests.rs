@@ -1,5 +1,7 @@
 //! The way of a run through its actions.
 
+mod steering;
+
 use std::collections::HashMap;
 
 use letterbox_workflow::{

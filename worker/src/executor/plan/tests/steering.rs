@@ -11,7 +11,7 @@ use letterbox_workflow::{
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
 
-use super::*;
+use super::super::*;
 
 /// What an action of a definition is to be.
 #[derive(Debug, Clone)]
