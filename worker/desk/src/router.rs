@@ -19,8 +19,8 @@ use crate::{
     request::Connection,
     response::{HEADERS, Trouble},
     rooms::{
-        Visit, accounts, answers, forms, history, people, policy, questions, runs, sign_in, steps,
-        waiting, webhooks,
+        Visit, accounts, answers, form_link, forms, history, people, policy, questions, runs,
+        sign_in, steps, waiting, webhooks,
     },
 };
 
@@ -63,8 +63,8 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/me", get(people::me).post(people::call_me))
         .route("/people", get(people::list).post(people::invite))
         .route("/people/change", post(people::change))
-        .route("/policy", get(policy::show).post(policy::change))
         .route("/people/notices", post(people::notices))
+        .route("/policy", get(policy::show).post(policy::change))
         .route("/history", get(history::list))
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
@@ -85,8 +85,11 @@ fn forms() -> Router<Arc<Desk>> {
         )
         .route("/forms/{id}/steps", get(steps::show).post(steps::save))
         .route("/forms/{id}/deploy", post(forms::deploy))
-        .route("/forms/{id}/link", get(forms::new_link).post(forms::link))
-        .route("/forms/{id}/end-link", post(forms::end_link))
+        .route(
+            "/forms/{id}/link",
+            get(form_link::show).post(form_link::make),
+        )
+        .route("/forms/{id}/end-link", post(form_link::end))
         .route(
             "/forms/{id}/pause",
             post(|to| forms::move_to(to, Move::Pause)),

@@ -3,6 +3,8 @@
 pub(crate) mod accounts;
 pub(crate) mod answers;
 mod draft;
+mod expression;
+pub(crate) mod form_link;
 pub(crate) mod forms;
 pub(crate) mod history;
 pub(crate) mod people;
