@@ -16,14 +16,14 @@ use letterbox_common::{
     form::FormToken,
     ids::{ReleaseId, WorkflowId, WorkspaceId},
 };
+use letterbox_form_page::Documents;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 use url::Url;
 
 use crate::{
     admission::{LiveForm, LiveRelease},
-    body,
-    form_page::Documents,
+    body, form_page,
     intake::form,
     json,
     listener::{ErrorEnvelopeStream, http},
@@ -60,7 +60,7 @@ pub fn document(form: &str, page: Option<&str>) -> Option<String> {
     };
     let page = serde_json::from_str(page.unwrap_or("{}")).ok()?;
     let documents = Documents::new(&Url::parse("https://letterbox.example").ok()?);
-    let response = documents.with_form(&live, &page, None).ok()?;
+    let response = form_page::with_form(&documents, &live, &page, None).ok()?;
     let body = response.into_body().collect().now_or_never()?.ok()?;
     String::from_utf8(body.to_bytes().to_vec()).ok()
 }

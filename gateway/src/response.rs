@@ -35,6 +35,13 @@ pub(crate) fn content(media_type: &'static str, body: impl Into<Bytes>) -> Respo
     response
 }
 
+/// A response with a body and these headers.
+pub(crate) fn with_headers(headers: HeaderMap, body: Bytes) -> Response {
+    let mut response = empty(body);
+    response.headers_mut().extend(headers);
+    response
+}
+
 /// A response without a body.
 pub(crate) fn no_content() -> Response {
     let mut response = empty(Bytes::new());

@@ -11,11 +11,12 @@ use std::{
 
 use hyper::{Method, Request, body::Incoming};
 use letterbox_common::process::metrics::HistogramUnder;
+use letterbox_form_page::AskedFile;
 
 use crate::{
     body, cors,
     error::Refusal,
-    form_page::AskedFile,
+    form_page as page,
     handlers::{form_page, form_read, form_submit, incoming_webhook},
     metrics, request_id,
     response::{self, Response},
@@ -178,7 +179,7 @@ async fn dispatch(
         Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
         Route::FormPage => Ok(form_page::handle(gateway, peer, request).await),
         Route::FormPageFile(file) => {
-            let response = file.response(request.headers());
+            let response = page::file(file, request.headers());
             Ok(body::leave(request, response))
         }
     }

@@ -12,6 +12,7 @@ use letterbox_common::{
     states::Program,
 };
 use letterbox_database::{observe, presence};
+use letterbox_form_page::Documents;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -22,7 +23,7 @@ use crate::{
     claims::Claims,
     config::Config,
     faults::Faults,
-    form_page::{Documents, FormPages},
+    form_page::FormPages,
     listener::{Connections, Listener},
     open_batches::{Outlet, Settlements, Spill, SpillSize},
     proof::Proofs,

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::source_tree::{code, files};
 
 /// The sources of each crate that has modules: of programs beside a library, too.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "common/src",
     "common/broker/src",
     "common/database/src",
+    "common/form_page/src",
     "common/traces/src",
     "gateway/src",
     "worker/src",

@@ -6,7 +6,7 @@ use hyper::{Request, body::Incoming};
 use letterbox_common::form::TokenHash;
 
 use super::form_read;
-use crate::{body, error::Refusal, intake::form, response::Response, state::Gateway};
+use crate::{body, error::Refusal, form_page, intake::form, response::Response, state::Gateway};
 
 /// Answers with a document: with the form if there is one, otherwise with the status that reading
 /// the form would have.
@@ -18,10 +18,10 @@ pub(crate) async fn handle(
     let documents = &gateway.pages.documents;
     let token = form_read::token(request.uri().query().unwrap_or_default());
     match token {
-        None => body::leave(request, documents.without_form()),
+        None => body::leave(request, form_page::without_form(documents)),
         Some(token) => page(gateway, peer, token, request)
             .await
-            .unwrap_or_else(|refusal| documents.refused(refusal)),
+            .unwrap_or_else(|refusal| form_page::refused(documents, refusal)),
     }
 }
 
@@ -40,5 +40,5 @@ async fn page(
     let challenge = live
         .least_seconds
         .map(|seconds| gateway.proofs.challenge(token, seconds));
-    gateway.pages.documents.with_form(&live, &page, challenge)
+    form_page::with_form(&gateway.pages.documents, &live, &page, challenge)
 }

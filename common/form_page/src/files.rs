@@ -5,11 +5,12 @@ use std::{io::Write, sync::LazyLock};
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
-use hyper::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-use crate::response::Response;
-
+pub(crate) const RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+pub(crate) const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const FOR_A_YEAR: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 const BY_ENCODING: HeaderValue = HeaderValue::from_static("Accept-Encoding, Origin");
@@ -27,7 +28,7 @@ struct PageFile {
 
 /// A file that was asked for.
 #[derive(Clone, Copy)]
-pub(crate) struct AskedFile {
+pub struct AskedFile {
     file: &'static PageFile,
     /// Whether its address means this content for ever.
     is_named: bool,
@@ -38,7 +39,7 @@ macro_rules! files {
         vec![$($(PageFile::new(
             $name,
             $media_type,
-            include_str!(concat!("../../static/", $name)),
+            include_str!(concat!("../static/", $name)),
         )),+),+]
     };
 }
@@ -61,7 +62,7 @@ static FILES: LazyLock<Vec<PageFile>> = LazyLock::new(|| {
 });
 
 /// The name of all files: of another content it is another one.
-pub(super) static NAME_OF_ALL: LazyLock<String> = LazyLock::new(|| {
+pub(crate) static NAME_OF_ALL: LazyLock<String> = LazyLock::new(|| {
     let mut all = Sha256::new();
     FILES.iter().for_each(|file| all.update(&file.plain));
     let mut name = hex::encode(all.finalize());
@@ -87,7 +88,8 @@ impl PageFile {
 impl AskedFile {
     /// The file at this path: below `/forms/`, or below the name of all files there. The name of
     /// another version leads to the files of this one, while a service is upgraded.
-    pub(crate) fn at(path: &str) -> Option<Self> {
+    #[must_use]
+    pub fn at(path: &str) -> Option<Self> {
         let path = path.strip_prefix("/forms/")?;
         let is_name =
             |name: &str| name.len() == NAME && name.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -98,16 +100,22 @@ impl AskedFile {
         Some(Self { file, is_named })
     }
 
-    /// The file, for who has sent these headers.
-    pub(crate) fn response(self, headers: &HeaderMap) -> Response {
+    /// The file, and its headers, for who has sent these headers. Only pages of the same origin may
+    /// load it.
+    #[must_use]
+    pub fn answer(self, asked: &HeaderMap) -> (HeaderMap, Bytes) {
         let Self { file, is_named } = self;
-        let is_compressed = takes_gzip(headers);
+        let is_compressed = takes_gzip(asked);
         let content = match is_compressed {
             true => &file.compressed,
             false => &file.plain,
         };
-        let mut response = super::own(file.media_type, content.clone());
-        let headers = response.headers_mut();
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(file.media_type),
+        );
+        headers.insert(RESOURCE_POLICY, SAME_ORIGIN);
         headers.insert(header::VARY, BY_ENCODING);
         if is_compressed {
             headers.insert(header::CONTENT_ENCODING, GZIP);
@@ -115,7 +123,7 @@ impl AskedFile {
         if is_named {
             headers.insert(header::CACHE_CONTROL, FOR_A_YEAR);
         }
-        response
+        (headers, content.clone())
     }
 }
 

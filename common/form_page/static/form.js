@@ -236,6 +236,8 @@ async function submit(event) {
   const problems = checked.filter(({ message }) => message);
   summarize(problems);
   if (problems.length === 0) {
+    // What is being made can be tried.
+    if (told.is_preview) return end();
     const content = payload();
     await send({ key: draft.keyOf(content), payload: content });
   }
