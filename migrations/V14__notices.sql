@@ -197,7 +197,8 @@ BEGIN
             FROM counted c, (
                 SELECT letter_id FROM letters
                 WHERE workspace_id = tenant AND user_id IS NOT NULL AND sent_at IS NULL
-                    AND attempts = 0 FOR NO KEY UPDATE SKIP LOCKED
+                    AND attempts = 0 AND NOT told ? 'invitation'
+                FOR NO KEY UPDATE SKIP LOCKED
             ) waiting
             WHERE l.workspace_id = tenant AND l.letter_id = waiting.letter_id
             RETURNING l.user_id
@@ -218,6 +219,31 @@ COMMENT ON FUNCTION write_letters IS
     'Writes letters of what has happened, a minute after the first of it, and at most one a minute '
     'to each who is to be told; to a person who does not look, each after twice the pause, up to '
     'an hour; returns how many';
+
+CREATE FUNCTION send_invitation(tenant uuid, whom uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF NOT is_operator() AND tenant <> ALL (workspaces_as('owner')) THEN
+        RAISE EXCEPTION 'only an owner of the workspace invites'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- Nobody can have this send letters without end to whom they please.
+    INSERT INTO letters (workspace_id, user_id, told)
+    SELECT tenant, whom, '{"invitation": 1}'
+    WHERE EXISTS (SELECT FROM processes p WHERE is_alive(p.seen_at, 30)
+            AND p.settings ->> 'LETTERBOX_SMTP_URL' = 'set')
+        AND EXISTS (SELECT FROM members m WHERE m.workspace_id = tenant AND m.user_id = whom
+            AND m.deactivated_at IS NULL)
+        AND NOT EXISTS (SELECT FROM letters l WHERE l.user_id = whom AND l.workspace_id = tenant
+            AND l.told ? 'invitation')
+        AND (SELECT count(*) FROM letters l WHERE l.workspace_id = tenant AND l.told ? 'invitation'
+            AND l.made_at > clock_timestamp() - interval '1 day') < 50;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION send_invitation IS
+    'Has an active member told by e-mail that they are one, once in thirty days and fifty a day; '
+    'false if nothing is sent, as where no worker sends e-mail';
 
 CREATE FUNCTION letters_are_seen(whose uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -247,7 +273,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
         SELECT l.workspace_id, l.letter_id FROM letters l
         WHERE l.sent_at IS NULL AND l.attempts < 12 AND l.due_at <= clock_timestamp()
             AND (l.user_id IS NULL OR EXISTS (SELECT FROM told_by_mail t
-                WHERE t.workspace_id = l.workspace_id AND t.user_id = l.user_id))
+                WHERE t.workspace_id = l.workspace_id AND t.user_id = l.user_id)
+                OR l.told ? 'invitation' AND EXISTS (SELECT FROM members m
+                    WHERE m.workspace_id = l.workspace_id AND m.user_id = l.user_id
+                        AND m.deactivated_at IS NULL))
         ORDER BY l.due_at LIMIT most FOR UPDATE SKIP LOCKED
     ), taken AS (
         -- Whoever took it may have died: it is tried again then.
@@ -319,11 +348,11 @@ COMMENT ON FUNCTION answer_sign_in_request IS
     'has not asked three times within ten minutes; no row if there is none';
 
 REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters,
-    letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link,
+    send_invitation, letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link,
     answer_sign_in_request FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION write_letters, take_letters, end_letter, answer_sign_in_request
     TO letterbox_worker;
-GRANT EXECUTE ON FUNCTION ask_sign_in_link TO letterbox_desk;
+GRANT EXECUTE ON FUNCTION ask_sign_in_link, send_invitation TO letterbox_desk;
 GRANT SELECT ON letters TO letterbox_operator;
 
 -- Owners set it for their workspace, with accounts of their own.

@@ -180,11 +180,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     world.await_state("succeeded", 2).await;
     assert_tells(
         &bob.page(&format!("/forms/{id}")).await,
-        &[
-            "used 2 times in the last 24 hours",
-            "Which bread?",
-            "Rye, Sourdough",
-        ],
+        &["used 2 times in the last 24 hours"],
     );
     assert_tells(&bob.page("/").await, &["2 answers"]);
     let answers = format!("/forms/{id}/answers");
@@ -312,6 +308,22 @@ async fn an_owner_says_what_happens() {
         assert_eq!(waited.status(), status, "{long} {unit}");
     }
     assert_tells(&owner.page(&place).await, &["Wait 2 days"]);
+    // What follows a failure has a list of its own, and a step the name that it is given.
+    let other = [
+        &sent[..3],
+        &[
+            ("path", "/failures"),
+            ("list", "on_failure"),
+            ("called", "Tell the \"shop\""),
+        ],
+    ];
+    assert_eq!(step(&other.concat()).await.status(), StatusCode::SEE_OTHER);
+    let page = owner.page(&place).await;
+    let (_, later) = page.split_once("If something of that has failed").unwrap();
+    assert_tells(later, &["POST /failures of crm", "Tell the &#34;shop&#34;"]);
+    let removed = step(&[("do", "remove:0"), ("list", "on_failure")]).await;
+    assert_eq!(removed.status(), StatusCode::SEE_OTHER);
+    assert_hides(&owner.page(&place).await, &["/failures"]);
     let removed = step(&[("do", "remove:2")]).await;
     assert_eq!(removed.status(), StatusCode::SEE_OTHER);
     let page = owner.page(&place).await;
@@ -319,6 +331,28 @@ async fn an_owner_says_what_happens() {
     let (first, second) = ("POST /contacts of crm", "E-mail to shop@example.com");
     assert!(page.find(first).unwrap() < page.find(second).unwrap());
 
+    // Nothing is sent while it is tried.
+    let rehearsal = format!("/forms/{}/rehearsal", form.workflow);
+    assert_tells(&owner.page(&rehearsal).await, &["ada@example.com"]);
+    for (name, told) in [
+        ("Ada", "The condition holds."),
+        ("Bob", "The condition does not hold."),
+    ] {
+        let answers = [
+            ("answer-0", name),
+            ("answer-1", "bob@example.com"),
+            ("answer-3", "2"),
+        ];
+        let tried = owner.order(&rehearsal, &answers).await;
+        assert_eq!(tried.status(), StatusCode::OK);
+        let tried = tried.text().await.unwrap();
+        assert_tells(&tried, &[told, &format!("Order of {name}")]);
+        assert_eq!(tried.contains("/contacts"), name == "Ada");
+    }
+    let wrong = owner.order(&rehearsal, &[("answer-3", "two")]).await;
+    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_tells(&wrong.text().await.unwrap(), &["write a number"]);
+    assert!(peer.received().is_empty() && server.taken().is_empty());
     let deploy = format!("/forms/{}/deploy", form.workflow);
     let how = [("how", "deploy_and_link"), ("sure", "yes")];
     let shown = owner.follow(&owner.order(&deploy, &how).await).await;
@@ -345,5 +379,64 @@ async fn an_owner_says_what_happens() {
     // Only the owner changes that.
     let bob = world.member(form.workspace, "bob", MemberRole::Owner).await;
     let bob = desk.visitor(&world, bob).await;
-    assert_eq!(bob.get(&place).await.status(), StatusCode::CONFLICT);
+    for place in [&place, &rehearsal] {
+        assert_eq!(bob.get(place).await.status(), StatusCode::CONFLICT);
+    }
+    // But may have one like it.
+    let copy = format!("/forms/{}/copy", form.workflow);
+    let copied = bob.order(&copy, &[]).await;
+    assert_eq!(copied.status(), StatusCode::SEE_OTHER);
+    let copied = copied.headers()["location"].to_str().unwrap().to_owned();
+    let steps = bob.page(&format!("{copied}/steps")).await;
+    assert_tells(&steps, &["E-mail to shop@example.com"]);
+    let eve = world
+        .member(form.workspace, "eve", MemberRole::Viewer)
+        .await;
+    let eve = desk.visitor(&world, eve).await;
+    assert!(eve.order(&copy, &[]).await.status().is_client_error());
+}
+
+/// The page of a draft is shown in a frame that has no part in the session.
+#[tokio::test]
+async fn a_preview_is_a_sandbox() {
+    let (world, gateway) = World::with_gateway().await;
+    let form = world.form(&gateway).await;
+    let desk = Desk::start(&world).await;
+    let owner = desk.visitor(&world, form.owner).await;
+    let place = format!("/previews/{}", form.workflow);
+    let document = owner.get(&place).await;
+    assert_eq!(document.status(), StatusCode::OK);
+    let headers = document.headers();
+    let policy = headers["content-security-policy"].to_str().unwrap();
+    assert_tells(
+        policy,
+        &[
+            "sandbox allow-scripts allow-forms;",
+            "connect-src 'none'",
+            "frame-ancestors 'self'",
+        ],
+    );
+    assert_hides(policy, &["allow-same-origin", "allow-top"]);
+    assert_eq!(headers["x-frame-options"], "SAMEORIGIN");
+    assert_eq!(headers["cache-control"], "no-store");
+    let document = document.text().await.unwrap();
+    assert_tells(&document, &["is_preview&quot;:true", "Contact us"]);
+    let script = between(&document, "<script src=\"", "\"");
+    // Files are everybody's, as at the gateway.
+    let stranger = Visitor::new(&desk.url);
+    let script = stranger.get(&format!("/previews/{script}")).await;
+    assert_eq!(script.status(), StatusCode::OK);
+    assert_eq!(script.headers()["access-control-allow-origin"], "*");
+    assert_eq!(
+        script.headers()["cross-origin-resource-policy"],
+        "cross-origin"
+    );
+    assert_eq!(stranger.get("/previews/forms/other.js").await.status(), 404);
+    assert_eq!(stranger.get(&place).await.status(), StatusCode::SEE_OTHER);
+    let foreign = world.user("foreign").await;
+    let foreign = desk.visitor(&world, foreign).await;
+    assert_eq!(foreign.get(&place).await.status(), StatusCode::NOT_FOUND);
+    // Everything else may be in no frame.
+    let page = owner.get(&format!("/forms/{}", form.workflow)).await;
+    assert_eq!(page.headers()["x-frame-options"], "DENY");
 }

@@ -1,7 +1,7 @@
 //! Whose session a link begins, and what becomes of the session that the browser had.
 
 use letterbox_operator::{Browser, Operator, Orderer, Vouched};
-use letterbox_tests::{Desk, World};
+use letterbox_tests::{Desk, Visitor, World};
 use reqwest::StatusCode;
 
 /// The page behind a link says as whom it signs in, and who is signed in there already; who goes on
@@ -51,6 +51,53 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
         over.contains("This link is over") && !over.contains("ada@"),
         "{over}"
     );
+}
+
+/// Whoever was going somewhere arrives there, but nowhere else; and times are told as they chose.
+#[tokio::test(flavor = "multi_thread")]
+async fn people_arrive_where_they_were_going() {
+    let (world, gateway) = World::with_gateway().await;
+    let form = world.form(&gateway).await;
+    let desk = Desk::start(&world).await;
+    let place = format!("/forms/{}?x=1", form.workflow);
+    for (cookie, expected) in [
+        (None, place.as_str()),
+        (Some("letterbox-to=//evil.example/"), "/"),
+        (Some("letterbox-to=/%5Cevil.example/"), "/"),
+        (Some("letterbox-to=https://evil.example/"), "/"),
+    ] {
+        let mut browser = Visitor::new(&desk.url);
+        let sent = browser.get(&place).await;
+        assert_eq!(sent.headers()["location"], "/sign-in");
+        browser.keep(&sent);
+        if let Some(cookie) = cookie {
+            browser.cookie = cookie.to_owned();
+        }
+        let link = desk.link(&world, form.owner).await;
+        let (_, token) = link.split_once("token=").unwrap();
+        let arrived = browser.send("/sign-in", &[("token", token)]).await;
+        assert_eq!(arrived.headers()["location"], expected, "{cookie:?}");
+    }
+    let mut owner = desk.visitor(&world, form.owner).await;
+    owner.assert_shows(&place, " UTC").await;
+    let chosen = owner
+        .order("/me", &[("name", "Ada"), ("zone", "Asia/Tokyo")])
+        .await;
+    let zone = chosen.headers()["set-cookie"].to_str().unwrap();
+    let zone = zone.split(';').next().unwrap();
+    owner.cookie = format!("{}; {zone}", owner.cookie);
+    owner.assert_shows(&place, " JST").await;
+    owner
+        .assert_shows(&place, "Closes at, if ever (Asia/Tokyo)")
+        .await;
+    owner
+        .assert_shows("/me", "<option selected>Asia/Tokyo")
+        .await;
+    let closes = [("closes_at", "2040-01-31T08:00"), ("sure", "yes")];
+    let link = format!("/forms/{}/link", form.workflow);
+    owner.order(&link, &closes).await;
+    let closes = "SELECT count(*) FROM form_links WHERE closes_at = '2040-01-30T23:00Z'";
+    world.assert_count(closes, 1).await;
 }
 
 /// So does a sign-in by an issuer; a link that is nobody's ends no session.

@@ -32,6 +32,7 @@ mod desk_places;
 mod desk_rooms;
 mod desk_sign_in;
 mod desk_texts;
+mod desk_walk;
 mod doctor;
 mod documentation;
 mod documents;

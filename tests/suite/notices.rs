@@ -347,6 +347,62 @@ async fn a_link_that_nobody_has_ended_is_told() {
     assert!(taken[0].text.contains("ended, because"), "{taken:?}");
 }
 
+/// Whom an owner makes a member is told so, once; nobody else is told of anything by that letter.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invitation_comes_by_e_mail() {
+    let (world, mail) = (World::new().await, MailServer::start().await);
+    let offers = [("LETTERBOX_SIGN_IN_BY_EMAIL", "true")];
+    let desk = Desk::start_with(&world, &offers).await;
+    let workspace = world.workspace("Bakery").await;
+    let owner = world.member(workspace, "ada", MemberRole::Owner).await;
+    let owner = desk.visitor(&world, owner).await;
+    let workspace = workspace.to_string();
+    let invite = async |email: &str| {
+        let given = [
+            ("workspace", workspace.as_str()),
+            ("email", email),
+            ("role", "viewer"),
+        ];
+        let invited = owner.order("/people", &given).await;
+        owner.page(invited.headers()["location"].to_str().unwrap()).await
+    };
+    // No worker could send it.
+    assert_tells(&invite("eve@example.com").await, &["Nothing was sent"]);
+    world.assert_rows("letters", 0).await;
+    let settings = [
+        ("LETTERBOX_SMTP_URL", mail.url.as_str()),
+        ("LETTERBOX_SMTP_FROM", "letterbox@example.com"),
+        ("LETTERBOX_DESK_URL", &desk.url),
+    ];
+    let _worker = world.worker_with(&settings).await;
+    let is_there = "SELECT count(*) FROM processes WHERE program = 'worker'";
+    world.await_count("a worker", is_there, 1).await;
+    assert_tells(&invite("bob@example.com").await, &["an e-mail on its way"]);
+    eventually("a mail", async || mail.taken().len() == 1).await;
+    let taken = mail.taken();
+    assert_eq!(taken[0].to, "bob@example.com");
+    assert_tells(
+        &taken[0].text,
+        &["Bakery", "You are a member now", &desk.url],
+    );
+    assert_tells(&invite("bob@example.com").await, &["Nothing was sent"]);
+    world.assert_rows("letters", 1).await;
+    // Only owners invite.
+    let bob = desk.visitor(&world, "bob@example.com").await;
+    let given = [
+        ("workspace", workspace.as_str()),
+        ("email", "x@example.com"),
+        ("role", "viewer"),
+    ];
+    assert!(
+        bob.order("/people", &given)
+            .await
+            .status()
+            .is_client_error()
+    );
+    world.assert_rows("letters", 1).await;
+}
+
 /// Whoever asks for a link sees the same page, whether the address is known; only who is known
 /// gets one, and not without end.
 #[tokio::test(flavor = "multi_thread")]

@@ -430,6 +430,7 @@ async fn people_call_what_is_meant() {
         "lock_owner",
         "remove_member",
         "retry_run",
+        "send_invitation",
         "sign_in_link",
         "workspaces_as",
     ];

@@ -11,6 +11,7 @@ use letterbox_common::process::{
     shares::Shares,
 };
 use letterbox_database::{DATABASE_URL, Database, DatabaseSettings, DatabaseTarget, Role};
+use letterbox_form_page::Documents;
 use letterbox_operator::Addresses;
 
 use crate::{
@@ -96,6 +97,7 @@ impl DeskSettings {
             proxies,
             origin: url.origin().ascii_serialization(),
             oidc: oidc(self)?,
+            form_pages: Documents::new(url),
             addresses: self.addresses.clone(),
             signs_in_by_email: self.sign_in_by_email,
             strangers: Shares::of(SHARE),

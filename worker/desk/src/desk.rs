@@ -8,6 +8,7 @@ use letterbox_common::{
     },
 };
 use letterbox_database::Database;
+use letterbox_form_page::Documents;
 use letterbox_operator::Addresses;
 
 use crate::oidc::Oidc;
@@ -26,6 +27,8 @@ pub(crate) struct Desk {
     pub(crate) origin: String,
     /// Begin the links that are shown.
     pub(crate) addresses: Addresses,
+    /// Makes the previews of forms.
+    pub(crate) form_pages: Documents,
     /// Whether people can have a link sent to sign in with.
     pub(crate) signs_in_by_email: bool,
     /// The trusted OpenID Connect issuer, if there is one.

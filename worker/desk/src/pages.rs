@@ -1,7 +1,7 @@
 //! Pages: templates, filled from structs against which the compiler checks them. Every value is
 //! escaped, and what is invisible in it is shown, so that nothing hides in what a person answers.
 
-use std::fmt;
+use std::{any::Any, fmt};
 
 use askama::{
     Template,
@@ -11,7 +11,7 @@ use axum::{
     http::StatusCode,
     response::{self, IntoResponse, Response},
 };
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 use letterbox_operator::escape;
 
 use crate::response::{Trouble, see};
@@ -35,10 +35,15 @@ struct Frame<'p> {
     room: String,
 }
 
+/// The name by which filters find the visitor's time zone.
+const ZONE: &str = "zone";
+
 /// A person to whom a page is shown.
 pub(crate) struct Visitor<'p> {
     pub(crate) name: &'p str,
     pub(crate) form_token: &'p str,
+    /// The time zone in which times are told.
+    pub(crate) zone: &'p TimeZone,
 }
 
 /// The page that says what went wrong.
@@ -58,7 +63,7 @@ impl IntoResponse for Trouble {
                 "Not found",
                 "There is nothing here, or not for you.",
             ),
-            Self::SignedOut => return see("/sign-in"),
+            Self::SignedOut(to) => return (to.clone(), see("/sign-in")).into_response(),
             Self::Forged => (
                 StatusCode::FORBIDDEN,
                 "Not done",
@@ -91,14 +96,19 @@ impl IntoResponse for Trouble {
 
 /// A page for a visitor, or for a browser without a session.
 pub(crate) fn page(visitor: Option<Visitor<'_>>, title: &str, room: &impl Template) -> Response {
-    let framed = room.render().and_then(|room| {
-        Frame {
-            title,
-            visitor,
-            room,
-        }
-        .render()
-    });
+    let utc = TimeZone::UTC;
+    let zone = visitor.as_ref().map_or(&utc, |visitor| visitor.zone);
+    let values: [(&str, &dyn Any); 1] = [(ZONE, zone)];
+    let framed = room
+        .render_with_values(&values.as_slice())
+        .and_then(|room| {
+            Frame {
+                title,
+                visitor,
+                room,
+            }
+            .render()
+        });
     let framed = framed.map(response::Html).map_err(|error| {
         tracing::error!(%error, title, "a template failed");
         let words = "The page could not be made.";
@@ -112,8 +122,8 @@ pub(crate) fn page(visitor: Option<Visitor<'_>>, title: &str, room: &impl Templa
 pub(crate) mod filters {
     use std::fmt::Display;
 
-    use askama::{Result, Values, filter_fn};
-    use jiff::Timestamp;
+    use askama::{Result, Values, filter_fn, get_value};
+    use jiff::{Timestamp, tz::TimeZone};
 
     /// A state as people read it.
     #[filter_fn]
@@ -124,10 +134,12 @@ pub(crate) mod filters {
         })
     }
 
-    /// A time as people read it, in UTC.
+    /// A time as people read it, in their time zone.
     #[filter_fn]
-    pub(crate) fn moment(time: &Timestamp, _: &dyn Values) -> Result<String> {
-        Ok(time.strftime("%Y-%m-%d %H:%M UTC").to_string())
+    pub(crate) fn moment(time: &Timestamp, values: &dyn Values) -> Result<String> {
+        let zone = get_value::<TimeZone>(values, super::ZONE);
+        let time = time.to_zoned(zone.cloned().unwrap_or(TimeZone::UTC));
+        Ok(time.strftime("%Y-%m-%d %H:%M %Z").to_string())
     }
 
     /// How long ago a time is, or how long until then.

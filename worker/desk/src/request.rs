@@ -6,6 +6,7 @@ use axum::{
     extract::{DefaultBodyLimit, FromRequest, Multipart, RawForm, Request},
     http::{Method, header},
 };
+use jiff::tz::TimeZone;
 use letterbox_common::{Token, process::client_address::ClientAddress};
 use letterbox_operator::{Browser, MAX_REASON, Operator, Orderer};
 use url::form_urlencoded;
@@ -211,6 +212,31 @@ impl Asked {
     /// The value of this cookie.
     pub(crate) fn kept(&self, what: Cookie) -> Option<&str> {
         what.value_in(&self.cookies, self.desk.is_https())
+    }
+
+    /// The page that was asked for before signing in; the first one, if there is none.
+    pub(crate) fn wanted(&self) -> &str {
+        let wanted = self.kept(Cookie::To).unwrap_or_default();
+        // A browser takes more than a path for an address elsewhere.
+        match wanted.starts_with('/') && !wanted[1..].starts_with(['/', '\\']) {
+            true => wanted,
+            false => "/",
+        }
+    }
+
+    /// Has the browser brought back here, once its person has signed in.
+    pub(crate) fn come_back(&self, request: &Request) -> Trouble {
+        let to = request.uri().path_and_query();
+        let to = to.filter(|_| !self.is_post && self.path != "/");
+        let to = to.map_or("", |to| to.as_str());
+        Trouble::SignedOut(Cookie::To.set(to, self.desk.is_https()))
+    }
+
+    /// The time zone that the person has chosen in this browser.
+    pub(crate) fn zone(&self) -> TimeZone {
+        let zone = self.kept(Cookie::Zone);
+        let zone = zone.and_then(|name| TimeZone::get(name).ok());
+        zone.unwrap_or(TimeZone::UTC)
     }
 
     /// The secret of what was made just now, and has this id.

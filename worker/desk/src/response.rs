@@ -4,13 +4,18 @@ use axum::{
     http::header::{self, HeaderName},
     response::{IntoResponse, Redirect, Response},
 };
+use axum_extra::extract::cookie::CookieJar;
 use letterbox_operator::{OperatorError, Reason};
 
-/// No script, nothing from elsewhere, no frame around it; forms go to the desk only.
-const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; \
+/// No script, nothing from elsewhere, no frame around it; forms go to the desk only, and a frame
+/// shows a preview.
+const POLICY: &str = "default-src 'none'; style-src 'self'; frame-src 'self'; form-action 'self'; \
     base-uri 'none'; frame-ancestors 'none'";
 
-/// Headers of every response.
+pub(crate) const RESOURCE_POLICY: HeaderName =
+    HeaderName::from_static("cross-origin-resource-policy");
+
+/// Headers of every response, unless it says otherwise.
 pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -21,10 +26,7 @@ pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
         HeaderName::from_static("cross-origin-opener-policy"),
         "same-origin",
     ),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        "same-origin",
-    ),
+    (RESOURCE_POLICY, "same-origin"),
 ];
 
 /// The answer of a room.
@@ -35,8 +37,8 @@ pub(crate) type Answered = Result<Response, Trouble>;
 pub(crate) enum Trouble {
     /// There is no such thing, or not for this person.
     NotFound,
-    /// There is no session.
-    SignedOut,
+    /// There is no session. Holds the cookie that brings the person back here, once they are.
+    SignedOut(CookieJar),
     /// It was not posted from a page of this session.
     Forged,
     /// This party has its share of requests under way.

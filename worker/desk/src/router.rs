@@ -19,8 +19,8 @@ use crate::{
     request::Connection,
     response::{HEADERS, Trouble},
     rooms::{
-        Visit, accounts, answers, form_link, forms, history, people, policy, questions, runs,
-        sign_in, steps, waiting, webhooks,
+        Visit, accounts, answers, form_link, forms, history, people, policy, preview, questions,
+        rehearsal, runs, sign_in, steps, waiting, webhooks,
     },
 };
 
@@ -83,7 +83,13 @@ fn forms() -> Router<Arc<Desk>> {
             "/forms/{id}/questions",
             get(questions::show).post(questions::save),
         )
+        .route("/previews/{id}", get(preview::show))
+        .route("/previews/forms/{*file}", get(preview::file))
         .route("/forms/{id}/steps", get(steps::show).post(steps::save))
+        .route(
+            "/forms/{id}/rehearsal",
+            get(rehearsal::ask).post(rehearsal::show),
+        )
         .route("/forms/{id}/deploy", post(forms::deploy))
         .route(
             "/forms/{id}/link",
@@ -102,6 +108,7 @@ fn forms() -> Router<Arc<Desk>> {
             "/forms/{id}/draft",
             post(|to| forms::move_to(to, Move::Draft)),
         )
+        .route("/forms/{id}/copy", post(forms::copy))
         .route("/forms/{id}/delete", post(forms::delete))
 }
 
@@ -127,7 +134,8 @@ pub(crate) async fn answer(
     let headers = response.headers_mut();
     headers.remove(header::ALLOW);
     for (name, value) in HEADERS {
-        headers.insert(name, HeaderValue::from_static(value));
+        let own = headers.entry(name);
+        own.or_insert(HeaderValue::from_static(value));
     }
     Ok(response)
 }

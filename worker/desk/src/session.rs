@@ -25,6 +25,10 @@ pub(crate) enum Cookie {
     Authorize,
     /// A new secret, shown once.
     Made,
+    /// The page that was asked for before signing in.
+    To,
+    /// The person's time zone.
+    Zone,
 }
 
 impl Cookie {
@@ -37,6 +41,8 @@ impl Cookie {
             Self::Link => "-link",
             Self::Authorize => "-authorize",
             Self::Made => "-made",
+            Self::To => "-to",
+            Self::Zone => "-zone",
         };
         format!("{host}letterbox{what}")
     }
@@ -48,8 +54,8 @@ impl Cookie {
         named.next().map(|(_, value)| value.as_str())
     }
 
-    /// Sets the cookie in a response: a session's until the browser is closed, others for ten
-    /// minutes. An empty value deletes it.
+    /// Sets the cookie in a response: a session's until the browser is closed, a choice for a year,
+    /// others for ten minutes. An empty value deletes it.
     pub(crate) fn set(self, value: &str, is_https: bool) -> CookieJar {
         let mut cookie = cookie::Cookie::build((self.name(is_https), value.to_owned()))
             .path("/")
@@ -60,6 +66,7 @@ impl Cookie {
         match self {
             _ if value.is_empty() => cookie.set_max_age(Duration::ZERO),
             Self::Session => {}
+            Self::Zone => cookie.set_max_age(Duration::days(365)),
             _ => cookie.set_max_age(Duration::minutes(10)),
         }
         CookieJar::new().add(cookie)

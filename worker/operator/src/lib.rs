@@ -32,6 +32,7 @@ mod plans;
 mod policies;
 mod received;
 mod recipients;
+mod rehearsals;
 mod run_detail;
 mod runs;
 mod sealing_keys;
@@ -86,6 +87,7 @@ pub use self::{
     notices::Notices,
     plans::{Changes, DeployPlan, ReleaseChanges, ReleaseRow},
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
+    rehearsals::RehearsedAction,
     run_detail::{ActionApproval, RunAction, RunDetail},
     runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},

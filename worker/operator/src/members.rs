@@ -45,6 +45,10 @@ FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 AND m.user
         workspace: WorkspaceId, fresh: UserId, email: &str, name: &str,
     ) -> (UserId,) = "SELECT introduce($1, $2, $3, $4) AS user_id";
 
+    /// Has a member told of it by e-mail.
+    desk fn send_invitation(workspace: WorkspaceId, user: UserId) -> (bool,) = "
+SELECT send_invitation($1, $2) AS is_sent";
+
     /// The role of an active member.
     desk fn role_of(workspace: WorkspaceId, user: UserId) -> Option<(MemberRole,)> = "
 SELECT role FROM members
@@ -149,6 +153,16 @@ impl Operator {
         let introduced = introduce(&self.database, workspace, fresh, email, name).await;
         let (user,) = introduced.explain(&SqlState::PROGRAM_LIMIT_EXCEEDED, Reason::ManyMembers)?;
         self.set_member(workspace, user, role, false).await
+    }
+
+    /// Has a member told by e-mail that they are one, in the name of an owner; `false` if nothing
+    /// is sent: no worker sends e-mail, or it was sent within the last thirty days.
+    pub async fn send_invitation(
+        &self,
+        workspace: WorkspaceId,
+        user: UserId,
+    ) -> Result<bool, OperatorError> {
+        Ok(send_invitation(self, workspace, user).await?.0)
     }
 
     /// The role of a user in a workspace; `None` if they are no active member.

@@ -235,7 +235,16 @@ const KINDS: [(&str, &str, &str, &str); 7] = [
     ),
 ];
 
+/// What somebody is told whom an owner has made a member.
+const INVITATION: (&str, &str) = (
+    "invitation",
+    "You are a member now: open the desk below, and sign in with this address",
+);
+
 fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
+    let (invitation, welcome) = INVITATION;
+    let invited = letter.told.contains_key(invitation);
+    let invited = invited.then(|| welcome.to_owned()).into_iter();
     let known = KINDS.iter().filter_map(|(kind, one, many, what)| {
         Some(match letter.told.get(*kind)? {
             1 => format!("1 {one}{what}"),
@@ -243,8 +252,11 @@ fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
         })
     });
     // Of a newer version.
-    let is_known = |kind: &str| KINDS.iter().any(|(known, ..)| *known == kind);
+    let is_known =
+        |kind: &str| kind == invitation || KINDS.iter().any(|(known, ..)| *known == kind);
     let others = letter.told.iter().filter(|(kind, _)| !is_known(kind));
     let others: i64 = others.map(|(_, count)| count).sum();
-    known.chain((others > 0).then(|| format!("{others} other news")))
+    invited
+        .chain(known)
+        .chain((others > 0).then(|| format!("{others} other news")))
 }

@@ -11,6 +11,7 @@ mod diagnostics;
 mod json;
 mod policy;
 pub mod preview;
+pub mod rehearsal;
 pub mod release;
 mod schemas;
 mod taint;

@@ -32,7 +32,10 @@ pub(crate) async fn make(To(visit, workflow): To<WorkflowId>) -> Answered {
         return Err(refused("The number of submissions must be at least 1."));
     }
     let closing = Closing {
-        at: form.get("closes_at").map(moment).transpose()?,
+        at: form
+            .get("closes_at")
+            .map(|text| moment(text, &visit.zone))
+            .transpose()?,
         after_answers: answers,
     };
     need_sure_of_link(&visit, &visit.operator.workflow(workflow).await?)?;
@@ -105,11 +108,11 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     Ok(visit.once("Form link", &page))
 }
 
-/// A time as browsers write one, which is meant in UTC.
-fn moment(text: &str) -> Result<Timestamp, Trouble> {
+/// A time as browsers write one, which is meant in the person's time zone.
+fn moment(text: &str, zone: &TimeZone) -> Result<Timestamp, Trouble> {
     let time = text.parse::<DateTime>().ok();
-    let time = time.and_then(|time| time.to_zoned(TimeZone::UTC).ok());
-    let time = time.ok_or_else(|| refused("That is not a time: write 2026-01-31T08:00, in UTC."));
+    let time = time.and_then(|time| time.to_zoned(zone.clone()).ok());
+    let time = time.ok_or_else(|| refused("That is not a time: write 2026-01-31T08:00."));
     Ok(time?.timestamp())
 }
 

@@ -8,7 +8,6 @@ use letterbox_operator::{
     Changes, Closing, DeployPlan, LiveLink, Losing, Member, Move, OperatorError, Problem, Reason,
     ReleaseChanges, ReleaseRow, WorkflowDetail, WorkflowRow,
 };
-use serde_json::Value;
 
 use super::{
     Nowhere, PageWorkspace, To, Visit,
@@ -34,8 +33,6 @@ const EXAMPLE: &str = include_str!("../../static/definition.json");
 struct Draft {
     /// As it was filled in.
     text: String,
-    /// Its form, to look at.
-    form: Value,
     /// Whether it is not what is stored.
     is_given: bool,
     /// Whether nothing was to be deployed.
@@ -48,9 +45,7 @@ struct Draft {
 
 impl Draft {
     fn of(text: String) -> Self {
-        let definition = serde_json::from_str(&text).unwrap_or(Value::Null);
         Self {
-            form: definition["form"].clone(),
             text,
             ..Self::default()
         }
@@ -162,6 +157,7 @@ struct FormPage<'v> {
     owner: Option<String>,
     is_mine: bool,
     may_stop: bool,
+    may_copy: bool,
     /// The live one, if there is one.
     link: Option<LiveLink>,
     draft: Draft,
@@ -169,6 +165,12 @@ struct FormPage<'v> {
 }
 
 impl FormPage<'_> {
+    /// Whether the page of the stored draft is shown.
+    fn is_previewed(&self) -> bool {
+        let definition = self.workflow.definition.as_ref();
+        !self.draft.is_given && definition.is_some_and(|all| all["form"].is_object())
+    }
+
     /// The changes of a release, each in words.
     fn told(&self, changes: &ReleaseChanges) -> Vec<String> {
         let told = |what, changes: &Changes| {
@@ -208,6 +210,7 @@ async fn shown(
         owner: name_of(&row.owner_id, &members).map(str::to_owned),
         is_mine,
         may_stop: is_mine || rights.is_editor(),
+        may_copy: rights.may_run(),
         link: links.await?.pop(),
         draft,
         releases: visit.operator.releases(row.workflow_id, RELEASES).await?,
@@ -296,6 +299,15 @@ fn closing_as_before(workflow: &WorkflowDetail) -> Option<Closing> {
         at: workflow.closes_at,
         after_answers: left,
     })
+}
+
+/// Creates a workflow of the person with the same draft: what is somebody else's stays theirs.
+pub(crate) async fn copy(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let found = visit.operator.workflow(workflow).await?;
+    let text = found.text.as_deref().unwrap_or_default();
+    let (operator, row) = (&visit.operator, &found.row);
+    let creating = operator.create_workflow(row.workspace_id, visit.user, &row.name, text);
+    Ok(see(&format!("/forms/{}", creating.await?.workflow_id)))
 }
 
 /// Moves a workflow.

@@ -9,7 +9,9 @@ pub(crate) mod forms;
 pub(crate) mod history;
 pub(crate) mod people;
 pub(crate) mod policy;
+pub(crate) mod preview;
 pub(crate) mod questions;
+pub(crate) mod rehearsal;
 pub(crate) mod runs;
 pub(crate) mod sign_in;
 pub(crate) mod steps;
@@ -25,6 +27,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use jiff::tz::TimeZone;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     process::{client_address::ClientAddress, shares::Share},
@@ -61,6 +64,8 @@ impl FromRequest<Arc<Desk>> for Stranger {
 pub(crate) struct Visit {
     asked: Asked,
     user: UserId,
+    /// In which times are told and given.
+    zone: TimeZone,
     /// The token against cross-site requests that the page's forms carry.
     form_token: String,
     /// Carries out the person's orders.
@@ -76,14 +81,19 @@ impl FromRequest<Arc<Desk>> for Visit {
     /// must come from a page of the session.
     async fn from_request(request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
         let mut asked = Asked::read(desk, &request)?;
-        let session = asked.session.clone().ok_or(Trouble::SignedOut)?;
+        let signed_out = asked.come_back(&request);
+        let Some(session) = asked.session.clone() else {
+            return Err(signed_out);
+        };
         // The session isn't looked up yet.
         let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
         let operator = asked.operator().await?;
         drop(looking_up);
-        let mut operator = operator.ok_or(Trouble::SignedOut)?;
+        let ordered = operator.and_then(|one| Some((one.ordered_by()?, one)));
+        let Some((user, mut operator)) = ordered else {
+            return Err(signed_out);
+        };
         let place = asked.place.keep();
-        let user = operator.ordered_by().ok_or(Trouble::SignedOut)?;
         let share = desk.people.take(user).ok_or(Trouble::Busy)?;
         if asked.is_post {
             asked.form = Values::read(request).await?;
@@ -95,6 +105,7 @@ impl FromRequest<Arc<Desk>> for Visit {
             operator = operator.ordering(command(&asked.path), reason);
         }
         Ok(Self {
+            zone: asked.zone(),
             asked,
             user,
             form_token: session::form_token(&session),
@@ -170,6 +181,7 @@ impl Visit {
         let visitor = person.map(|person| Visitor {
             name: &person.name,
             form_token: &self.form_token,
+            zone: &self.zone,
         });
         pages::page(visitor, title, room)
     }

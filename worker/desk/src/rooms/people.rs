@@ -2,6 +2,8 @@
 //! it.
 
 use askama::Template;
+use axum::response::IntoResponse;
+use jiff::tz::TimeZone;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
@@ -12,6 +14,7 @@ use super::{Nowhere, PageWorkspace, Visit, chosen, id, or_refusal, see_list};
 use crate::{
     pages::filters,
     response::{Answered, Trouble, see},
+    session::Cookie,
 };
 
 #[derive(Template)]
@@ -81,7 +84,18 @@ pub(crate) async fn invite(visit: Visit) -> Answered {
     // A new user's name is their e-mail address until they set one.
     let invited = visit.operator.invite(workspace, email, email, role).await;
     match or_refusal(invited)? {
-        Ok(_) => Ok(see_list("people", workspace)),
+        Ok(member) => {
+            // Whoever can't sign in by a link of e-mail's own would look in vain.
+            let is_sent = visit.asked.desk.signs_in_by_email
+                && visit
+                    .operator
+                    .send_invitation(workspace, member.user_id)
+                    .await?;
+            let told = if is_sent { "mail" } else { "nothing" };
+            Ok(see(&format!(
+                "/people?workspace={workspace}&invited={told}"
+            )))
+        }
         Err(refused) => refusal(&visit, &refused).await,
     }
 }
@@ -134,18 +148,34 @@ pub(crate) async fn change(visit: Visit) -> Answered {
 struct MePage<'v> {
     visit: &'v Visit,
     me: &'v Person,
+    /// The names of time zones.
+    zones: Vec<String>,
+    /// The chosen one's.
+    zone: String,
 }
 
 /// The person's name, as others see it.
 pub(crate) async fn me(visit: Visit) -> Answered {
-    let me = visit.operator.person().ok_or(Trouble::SignedOut)?;
-    Ok(visit.page("You", &MePage { visit: &visit, me }))
+    let me = visit.operator.person().ok_or(Trouble::NotFound)?;
+    let zones = jiff::tz::db().available();
+    let zones = zones.map(|zone| zone.as_str().to_owned());
+    // The others are names of the past, and of machines.
+    let zones = zones.filter(|zone| zone.contains('/') && !zone.starts_with("Etc/"));
+    let page = MePage {
+        visit: &visit,
+        me,
+        zones: zones.collect(),
+        zone: visit.zone.iana_name().unwrap_or_default().to_owned(),
+    };
+    Ok(visit.page("You", &page))
 }
 
-/// Says what the person is called.
+/// Says what the person is called, and in which time zone this browser tells times.
 pub(crate) async fn call_me(visit: Visit) -> Answered {
     visit.operator.call_me(visit.given("name")?).await?;
-    Ok(see("/me"))
+    let zone = Some(visit.filled("zone")).filter(|zone| TimeZone::get(zone).is_ok());
+    let kept = Cookie::Zone.set(zone.unwrap_or_default(), visit.asked.desk.is_https());
+    Ok((kept, see("/me")).into_response())
 }
 
 /// Sets who gets notifications.

@@ -128,7 +128,7 @@ pub(crate) async fn come_back(Stranger(asked, _share): Stranger) -> Answered {
         Trouble::Refused(words.to_owned())
     })?;
     let begun = Cookie::SignIn.set("", desk.is_https());
-    Ok((begun, with_session(see("/"), session.expose(), desk)).into_response())
+    Ok((begun, welcome(&asked, &session)).into_response())
 }
 
 /// Sends a sign-in link for this browser. The answer is the same for every address.
@@ -155,7 +155,7 @@ pub(crate) async fn sign_in(Stranger(asked, _share): Stranger) -> Answered {
         None => None,
     };
     match session {
-        Some(session) => Ok(with_session(see("/"), session.expose(), &asked.desk)),
+        Some(session) => Ok(welcome(&asked, &session)),
         None => behind(&asked, given).await,
     }
 }
@@ -164,6 +164,15 @@ pub(crate) async fn sign_in(Stranger(asked, _share): Stranger) -> Answered {
 pub(crate) async fn sign_out(visit: Visit) -> Answered {
     visit.operator.end_session().await?;
     Ok(with_session(see("/sign-in"), "", &visit.asked.desk))
+}
+
+/// Sends the browser where it was going, in its session.
+fn welcome(asked: &Asked, session: &Token) -> Response {
+    let wanted = with_session(see(asked.wanted()), session.expose(), &asked.desk);
+    match asked.kept(Cookie::To) {
+        Some(_) => (Cookie::To.set("", asked.desk.is_https()), wanted).into_response(),
+        None => wanted,
+    }
 }
 
 fn with_session(response: Response, token: &str, desk: &Desk) -> Response {

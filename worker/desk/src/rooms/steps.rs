@@ -2,8 +2,11 @@
 //! without JSON. Steps of other kinds stay as they were written.
 
 use askama::Template;
-use letterbox_common::{form::FieldType, ids::WorkflowId};
-use letterbox_operator::{AccountRow, WorkflowDetail};
+use letterbox_common::{
+    form::FieldType,
+    ids::{WorkflowId, WorkspaceId},
+};
+use letterbox_operator::{AccountRow, PolicyRow, WorkflowDetail};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
@@ -18,11 +21,12 @@ use crate::response::{Answered, Trouble, see};
 struct StepsPage<'v> {
     visit: &'v Visit,
     workflow: WorkflowDetail,
-    steps: Vec<Value>,
-    /// The ids of the steps that could not be saved.
+    /// Of each of [`LISTS`].
+    lists: [Vec<Value>; 2],
+    /// The ids of the steps that could not be saved, of one list.
     tried: Vec<String>,
-    /// How many steps follow a failure.
-    after_failure: usize,
+    /// Whether the person may have a person asked first.
+    is_owner: bool,
     fields: Vec<FormField>,
     /// The accounts of the person that send e-mail, and the others.
     mail: Vec<AccountRow>,
@@ -31,6 +35,21 @@ struct StepsPage<'v> {
     is_saved: bool,
     not_saved: NotSaved,
 }
+
+/// The lists of steps: the member of the definition, when it happens, and what that is called
+/// where a step is added.
+const LISTS: [(&str, &str, &str); 2] = [
+    (
+        "actions",
+        "With each answer, in this order",
+        "with each answer",
+    ),
+    (
+        "on_failure",
+        "If something of that has failed",
+        "if something has failed",
+    ),
+];
 
 /// A field of the form, as far as steps use it.
 struct FormField {
@@ -47,7 +66,8 @@ impl StepsPage<'_> {
 
     /// The place of a mistake, as the page calls it.
     fn place(&self, path: &str) -> String {
-        let named = item(path, "actions");
+        let mut lists = LISTS.iter();
+        let named = lists.find_map(|(list, ..)| item(path, list));
         let named = named.and_then(|(at, rest)| Some(format!("{}{rest}", self.tried.get(at)?)));
         named.unwrap_or_else(|| path.to_owned())
     }
@@ -130,7 +150,12 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
     let text = |name: &str| written(visit.filled(name));
     // Keys may begin with a space.
     let answer = |name: &str| Some(visit.filled(name)).filter(|key| !key.is_empty());
-    let free = |name: &str| free(name, '-', |name| ids.iter().all(|id| id != name));
+    // Whoever is asked about a step, or looks at a run, reads its id.
+    let free = |name: &str| {
+        let called = Some(text("called")).filter(|called| !called.is_empty());
+        let name = called.as_deref().filter(|_| name != "if").unwrap_or(name);
+        free(name, '-', |name| ids.iter().all(|id| id != name))
+    };
     let step = match visit.given("do")? {
         "mail" => {
             let to = Some(text("to")).filter(|to| !to.is_empty());
@@ -203,14 +228,13 @@ async fn found(
     let own = |one: &AccountRow| one.user_id == visit.user && one.disconnected_at.is_none();
     let own = accounts.into_iter().filter(own);
     let (mail, accounts) = own.partition(|one| one.sender.is_some());
-    let after_failure = steps(&members, "on_failure").len();
-    let steps = steps(&members, "actions");
-    let steps = steps.iter().map(|step| serde_json::from_str(step.get()));
+    let read = |step: Box<RawValue>| serde_json::from_str(step.get()).unwrap_or_default();
+    let list = |(list, ..): (&str, _, _)| steps(&members, list).into_iter().map(read).collect();
     Ok(StepsPage {
         visit,
-        steps: steps.map(Result::unwrap_or_default).collect(),
+        lists: LISTS.map(list),
         tried,
-        after_failure,
+        is_owner: visit.rights(workflow.row.workspace_id).await?.is_owner(),
         fields: fields.collect(),
         mail,
         accounts,
@@ -235,7 +259,7 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     need_owner(&visit, &workflow).await?;
     let mut members = Members::of(workflow.text.as_deref().unwrap_or_default());
     let mut taken = Vec::new();
-    for list in ["actions", "on_failure"] {
+    for (list, ..) in LISTS {
         for step in steps(&members, list) {
             ids(
                 &serde_json::from_str(step.get()).unwrap_or_default(),
@@ -243,7 +267,8 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
             );
         }
     }
-    let steps = steps(&members, "actions").into_iter();
+    let (list, ..) = LISTS[usize::from(visit.filled("list") == LISTS[1].0)];
+    let steps = steps(&members, list).into_iter();
     let mut steps: Vec<String> = steps.map(|step| step.get().to_owned()).collect();
     let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
     match posted(&visit, &definition["form"], &taken)? {
@@ -260,9 +285,14 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     }
     let listed = steps.iter().map(|step| format!("\n    {step}"));
     let listed = listed.collect::<Vec<_>>().join(",");
-    members.set("actions", Some(format!("[{listed}\n  ]")));
+    // A definition need not say what follows a failure.
+    let is_said = list == LISTS[0].0 || !steps.is_empty();
+    members.set(list, is_said.then(|| format!("[{listed}\n  ]")));
     match draft::save(&visit, &workflow, &members.text()).await? {
         Ok(()) => {
+            if visit.asked.form.get("ask").is_some() {
+                ask_first(&visit, workflow.row.workspace_id, visit.given("account")?).await?;
+            }
             let id = workflow.row.workflow_id;
             Ok(see(&format!("/forms/{id}/steps?saved=yes")))
         }
@@ -276,6 +306,28 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
             Ok(visit.refusal("Steps", &page))
         }
     }
+}
+
+/// Has a person asked before anything is sent to accounts of this name, by a rule of the policy
+/// before all others, unless there is one.
+async fn ask_first(visit: &Visit, workspace: WorkspaceId, account: &str) -> Result<(), Trouble> {
+    let PolicyRow {
+        mut policy,
+        version,
+        ..
+    } = visit.operator.policy(workspace).await?;
+    let rule = json!({"when": {"account": account}, "decision": "approve"});
+    if let Some(rules) = policy["rules"].as_array_mut()
+        && rules.first() != Some(&rule)
+    {
+        rules.insert(0, rule);
+        let text = policy.to_string();
+        let setting = visit
+            .operator
+            .replace_policy(workspace, &text, Some(version));
+        setting.await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
