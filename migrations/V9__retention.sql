@@ -171,6 +171,10 @@ COMMENT ON FUNCTION forget IS
 CREATE FUNCTION erase_run(tenant uuid, erased uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
+    IF NOT is_operator() AND tenant <> ALL (workspaces_as('owner')) THEN
+        RAISE EXCEPTION 'only an owner of the workspace erases'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     UPDATE runs SET input = NULL, failing = NULL, failure = CASE
         WHEN failure IS NOT NULL THEN coalesce(cancel_reason, '(erased)') END
     WHERE workspace_id = tenant AND run_id = erased
@@ -184,10 +188,11 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION erase_run IS
-    'Deletes the input of a run and the requests sent for it; false unless the run has finished';
+    'Deletes the input of a run and the requests sent for it, for an operator or an owner of the '
+    'workspace; false unless the run has finished';
 REVOKE EXECUTE ON FUNCTION forget_bodies, forget, erase_run FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION forget TO letterbox_worker;
-GRANT EXECUTE ON FUNCTION erase_run TO letterbox_operator;
+GRANT EXECUTE ON FUNCTION erase_run TO letterbox_operator, letterbox_desk;
 
 CREATE FUNCTION forget_payload_hash()
     RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$

@@ -3,7 +3,9 @@
 
 use letterbox_common::{sealing::Secret, states::MemberRole};
 use letterbox_operator::{AccountSecret, AccountSettings};
-use letterbox_tests::{Desk, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells};
+use letterbox_tests::{
+    Desk, Form, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells,
+};
 use reqwest::StatusCode;
 use serde_json::json;
 
@@ -226,6 +228,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
         bob.get(&format!("/forms/{id}/answers.csv")).await.status(),
         400
     );
+    person_is_found_and_erased(&world, &desk, &form).await;
     // Of another workspace.
     let stranger = world.user("stranger").await;
     let stranger = desk.visitor(&world, stranger).await;
@@ -240,6 +243,51 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             "{place}"
         );
     }
+}
+
+/// What one person has written is found in every form, handed over, and erased by an owner.
+async fn person_is_found_and_erased(world: &World, desk: &Desk, form: &Form) {
+    let workspace = form.workspace.to_string();
+    let place = format!("/person?workspace={workspace}&value=bob@example.com");
+    let form = [
+        ("workspace", workspace.as_str()),
+        ("value", " BOB@example.com "),
+        ("sure", "yes"),
+        ("reason", "asked to"),
+    ];
+    for (name, role, status) in [
+        ("carl", MemberRole::Editor, StatusCode::CONFLICT),
+        ("olga", MemberRole::Owner, StatusCode::SEE_OTHER),
+    ] {
+        let who = world.member(workspace.parse().unwrap(), name, role).await;
+        let who = desk.visitor(world, who).await;
+        let page = who.page(&place).await;
+        assert_tells(&page, &["Orders</a>: 1", "as a file"]);
+        assert_eq!(page.contains("Erase them"), role == MemberRole::Owner);
+        let (_, file) = page.split_once("answers.csv").unwrap();
+        let (file, _) = file.split_once('"').unwrap();
+        let file = file.replace("&amp;", "&");
+        let (before, _) = page.split_once("/answers.csv").unwrap();
+        let (_, of) = before.rsplit_once("/forms/").unwrap();
+        let file = who.get(&format!("/forms/{of}/answers.csv{file}")).await;
+        let file = file.text().await.unwrap();
+        assert_tells(&file, &["bob@example.com"]);
+        assert_hides(&file, &["ZOE@example.com"]);
+        let unsure = who.order("/person", &form[..2]).await;
+        assert_eq!(unsure.status(), StatusCode::CONFLICT);
+        let erased = who.order("/person", &form).await;
+        assert_eq!(erased.status(), status, "{name}");
+        if status == StatusCode::SEE_OTHER {
+            let page = who
+                .page(erased.headers()["location"].to_str().unwrap())
+                .await;
+            assert_tells(&page, &["1 erased. Not reached", "Nothing is kept of them"]);
+            let history = who.page(&format!("/history?workspace={workspace}")).await;
+            assert_tells(&history, &["asked to"]);
+        }
+    }
+    let left = "SELECT count(*) FROM runs WHERE input IS NOT NULL";
+    world.assert_count(left, 1).await;
 }
 
 /// An owner has each answer mailed and sent to an account, without JSON.

@@ -764,7 +764,7 @@ async fn an_account_answers_only_what_was_sent() {
 
 /// The orders of these rooms, who may give each, and what it carries. They are given by r(unner),
 /// e(ditor), o(wner of the workspace), m(aster of the workflow).
-const ORDERS: [(&str, &str, &str); 18] = [
+const ORDERS: [(&str, &str, &str); 19] = [
     (
         "/forms",
         "reo",
@@ -775,6 +775,7 @@ const ORDERS: [(&str, &str, &str); 18] = [
         "m",
         "definition=DEFINITION how=deploy",
     ),
+    ("/forms/WORKFLOW/copy", "reo", ""),
     ("/forms/WORKFLOW/link", "m", ""),
     ("/forms/WORKFLOW/activate", "m", ""),
     ("/forms/WORKFLOW/link", "m", ""),

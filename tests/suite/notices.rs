@@ -364,7 +364,9 @@ async fn an_invitation_comes_by_e_mail() {
             ("role", "viewer"),
         ];
         let invited = owner.order("/people", &given).await;
-        owner.page(invited.headers()["location"].to_str().unwrap()).await
+        owner
+            .page(invited.headers()["location"].to_str().unwrap())
+            .await
     };
     // No worker could send it.
     assert_tells(&invite("eve@example.com").await, &["Nothing was sent"]);

@@ -421,6 +421,7 @@ async fn people_call_what_is_meant() {
         "cancel_run",
         "changed_repeats",
         "end_session",
+        "erase_run",
         "failed_answers",
         "greet",
         "hand_in",

@@ -19,8 +19,8 @@ use crate::{
     request::Connection,
     response::{HEADERS, Trouble},
     rooms::{
-        Visit, accounts, answers, form_link, forms, history, people, policy, preview, questions,
-        rehearsal, runs, sign_in, steps, waiting, webhooks,
+        Visit, accounts, answers, form_link, forms, history, people, person, policy, preview,
+        questions, rehearsal, runs, sign_in, steps, waiting, webhooks,
     },
 };
 
@@ -62,6 +62,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/webhooks/{id}/delete", post(webhooks::delete))
         .route("/me", get(people::me).post(people::call_me))
         .route("/people", get(people::list).post(people::invite))
+        .route("/person", get(person::show).post(person::erase))
         .route("/people/change", post(people::change))
         .route("/people/notices", post(people::notices))
         .route("/policy", get(policy::show).post(policy::change))

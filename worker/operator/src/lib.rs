@@ -89,7 +89,7 @@ pub use self::{
     policies::{PolicyChange, PolicyRow, PolicyVersion, RulingChange},
     rehearsals::RehearsedAction,
     run_detail::{ActionApproval, RunAction, RunDetail},
-    runs::{CancelOutcome, FormAnswer, Ordered, RetryOutcome, RunFilter, RunRow},
+    runs::{CancelOutcome, FormAnswer, NOT_ERASED, Ordered, RetryOutcome, RunFilter, RunRow},
     sealing_keys::{KeyRings, Rotation},
     sessions::{Browser, Issuer, LivingLink, Person, SignInLink, SignedOut, Vouched},
     signals::{SignalCursor, SignalDetail, SignalFilter, SignalRow},

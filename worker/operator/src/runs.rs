@@ -92,7 +92,7 @@ FROM (SELECT unnest($2::uuid[]) AS run_id ORDER BY run_id) AS cancelled";
 
     /// Forgets the inputs and the requests of runs, each if it is over, and says whether. Not as a
     /// condition: PostgreSQL may ask that of any row.
-    fn erase_runs(workspace: WorkspaceId, runs: &[RunId]) -> Vec<(RunId, Option<bool>)> = "
+    desk fn erase_runs(workspace: WorkspaceId, runs: &[RunId]) -> Vec<(RunId, Option<bool>)> = "
 SELECT r.run_id,
        CASE WHEN r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
            THEN erase_run(r.workspace_id, r.run_id) END AS erased
@@ -199,6 +199,10 @@ pub struct FormAnswer {
     #[row(with = lossy)]
     pub input: String,
 }
+
+/// What is not erased with runs, for who has promised to forget somebody.
+pub const NOT_ERASED: &str = "Not reached: runs that are not over, backups and the write-ahead \
+    log, dead letters (letterbox dead-letters list), signals, and what accounts have received.";
 
 impl Operator {
     /// Lists the newest runs that a filter lets through, at most `limit`; only those before

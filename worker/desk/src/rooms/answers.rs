@@ -56,7 +56,8 @@ pub(crate) async fn list(To(visit, workflow): To<WorkflowId>) -> Answered {
     Ok(visit.page("Answers", &page))
 }
 
-/// All answers to a form as a file, oldest first.
+/// All answers to a form as a file, oldest first; of those with this value, newest first, if the
+/// query gives one.
 pub(crate) async fn file(To(visit, workflow): To<WorkflowId>) -> Answered {
     let style = match visit.asked.query.get("for") {
         Some("semicolon") => Csv::Spreadsheet(b';'),
@@ -73,12 +74,21 @@ pub(crate) async fn file(To(visit, workflow): To<WorkflowId>) -> Answered {
             return Ok(None);
         };
         let (visit, workflow, columns) = &reader;
-        let reading = visit
-            .operator
-            .form_answers(workflow, (None, None), after, EACH);
-        let answers = reading
-            .await
-            .inspect_err(|error| tracing::error!(%error, "a file of answers breaks off"))?;
+        let operator = &visit.operator;
+        let reading = match visit.asked.query.get("value") {
+            None => {
+                operator
+                    .form_answers(workflow, (None, None), after, EACH)
+                    .await
+            }
+            value => {
+                operator
+                    .newest_answers(workflow, columns, value, after, EACH)
+                    .await
+            }
+        };
+        let answers =
+            reading.inspect_err(|error| tracing::error!(%error, "a file of answers breaks off"))?;
         let mut piece = match after {
             None => style.title(columns)?,
             Some(_) => Vec::new(),

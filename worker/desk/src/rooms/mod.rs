@@ -8,6 +8,7 @@ pub(crate) mod form_link;
 pub(crate) mod forms;
 pub(crate) mod history;
 pub(crate) mod people;
+pub(crate) mod person;
 pub(crate) mod policy;
 pub(crate) mod preview;
 pub(crate) mod questions;

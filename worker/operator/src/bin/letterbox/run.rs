@@ -6,7 +6,7 @@ use letterbox_common::{
     sealing::{SealedColumn, key_ring},
     states::RunState,
 };
-use letterbox_operator::{Named, Operator, Reason, RunFilter, RunRow};
+use letterbox_operator::{NOT_ERASED, Named, Operator, Reason, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
@@ -260,10 +260,6 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failu
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
 }
 
-/// What is not erased with runs, for who has promised to forget somebody.
-const NOT_REACHED: &str = "Not reached: runs that are not over, backups and the write-ahead log, \
-    dead letters (letterbox dead-letters list), signals, and what accounts have received.";
-
 async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
     let yes = subjects.yes;
     let over = [
@@ -283,8 +279,8 @@ async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failur
     }
     let count = erased.len();
     Ok(Output::text(
-        format!("{count} runs are erased. {NOT_REACHED}"),
-        &json!({ "erased": erased, "not_reached": NOT_REACHED }),
+        format!("{count} runs are erased. {NOT_ERASED}"),
+        &json!({ "erased": erased, "not_reached": NOT_ERASED }),
     ))
 }
 
