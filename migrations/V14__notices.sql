@@ -220,6 +220,13 @@ COMMENT ON FUNCTION write_letters IS
     'to each who is to be told; to a person who does not look, each after twice the pause, up to '
     'an hour; returns how many';
 
+CREATE FUNCTION sends_mail() RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT EXISTS (SELECT FROM processes p WHERE p.program = 'worker' AND is_alive(p.seen_at, 30)
+        AND p.settings ->> 'LETTERBOX_SMTP_URL' = 'set')
+$$;
+COMMENT ON FUNCTION sends_mail IS 'Whether a worker that is alive can send e-mail';
+
 CREATE FUNCTION send_invitation(tenant uuid, whom uuid) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
@@ -230,9 +237,7 @@ BEGIN
     -- Nobody can have this send letters without end to whom they please.
     INSERT INTO letters (workspace_id, user_id, told)
     SELECT tenant, whom, '{"invitation": 1}'
-    WHERE EXISTS (SELECT FROM processes p WHERE is_alive(p.seen_at, 30)
-            AND p.settings ->> 'LETTERBOX_SMTP_URL' = 'set')
-        AND EXISTS (SELECT FROM members m WHERE m.workspace_id = tenant AND m.user_id = whom
+    WHERE sends_mail() AND EXISTS (SELECT FROM members m WHERE m.workspace_id = tenant AND m.user_id = whom
             AND m.deactivated_at IS NULL)
         AND NOT EXISTS (SELECT FROM letters l WHERE l.user_id = whom AND l.workspace_id = tenant
             AND l.told ? 'invitation')
@@ -348,11 +353,12 @@ COMMENT ON FUNCTION answer_sign_in_request IS
     'has not asked three times within ten minutes; no row if there is none';
 
 REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters,
-    send_invitation, letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link,
+    sends_mail, send_invitation, letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link,
     answer_sign_in_request FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION write_letters, take_letters, end_letter, answer_sign_in_request
     TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION ask_sign_in_link, send_invitation TO letterbox_desk;
+GRANT EXECUTE ON FUNCTION sends_mail TO letterbox_operator, letterbox_desk;
 GRANT SELECT ON letters TO letterbox_operator;
 
 -- Owners set it for their workspace, with accounts of their own.

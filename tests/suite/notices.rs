@@ -371,6 +371,8 @@ async fn an_invitation_comes_by_e_mail() {
     // No worker could send it.
     assert_tells(&invite("eve@example.com").await, &["Nothing was sent"]);
     world.assert_rows("letters", 0).await;
+    let people = format!("/people?workspace={workspace}");
+    assert_tells(&owner.page(&people).await, &["sends no e-mail now"]);
     let settings = [
         ("LETTERBOX_SMTP_URL", mail.url.as_str()),
         ("LETTERBOX_SMTP_FROM", "letterbox@example.com"),
@@ -380,6 +382,7 @@ async fn an_invitation_comes_by_e_mail() {
     let is_there = "SELECT count(*) FROM processes WHERE program = 'worker'";
     world.await_count("a worker", is_there, 1).await;
     assert_tells(&invite("bob@example.com").await, &["an e-mail on its way"]);
+    assert_hides(&owner.page(&people).await, &["sends no e-mail now"]);
     eventually("a mail", async || mail.taken().len() == 1).await;
     let taken = mail.taken();
     assert_eq!(taken[0].to, "bob@example.com");

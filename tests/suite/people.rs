@@ -432,6 +432,7 @@ async fn people_call_what_is_meant() {
         "remove_member",
         "retry_run",
         "send_invitation",
+        "sends_mail",
         "sign_in_link",
         "workspaces_as",
     ];

@@ -9,7 +9,8 @@ use crate::{Operator, OperatorError, Reason, asking::Sought, workspace_settings:
 statements! {
     /// The notification settings of a workspace.
     desk fn notices(workspace: WorkspaceId) -> Option<Notices> = "
-SELECT workspace_id, notify_by_email AS by_email, notify_account AS account_id
+SELECT workspace_id, notify_by_email AS by_email, notify_account AS account_id,
+    sends_mail() AS sends_mail
 FROM workspaces WHERE workspace_id = $1";
 
     /// Sets what is given of that: an account only if it is one of the workspace's.
@@ -32,6 +33,9 @@ pub struct Notices {
     pub by_email: bool,
     /// The account that gets a message, if one does.
     pub account_id: Option<AccountId>,
+    /// Whether a worker that is alive can send e-mail.
+    #[serde(skip)]
+    pub sends_mail: bool,
 }
 
 impl Operator {

@@ -46,9 +46,7 @@ GROUP BY name HAVING count(DISTINCT value) > 1 ORDER BY name LIMIT 50";
     /// Workspaces that want notices by e-mail while no living worker can send any.
     fn doctor_unsent() -> Vec<(String,)> = "
 SELECT name FROM workspaces
-WHERE notify_by_email AND NOT EXISTS (
-    SELECT FROM processes WHERE program = 'worker' AND is_alive(seen_at, 30)
-      AND settings ->> 'LETTERBOX_SMTP_URL' = 'set')
+WHERE notify_by_email AND NOT sends_mail()
 ORDER BY name LIMIT 20";
 
     /// The connections that living processes may open, of how many, whether a proxy is before
