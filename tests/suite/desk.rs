@@ -339,6 +339,8 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
             ),
             (format!("/forms/{}/steps", form.workflow), "form-steps"),
             (format!("/forms/{}/answers", form.workflow), "form-answers"),
+            (format!("/forms/{}/rehearsal", form.workflow), "rehearsal"),
+            ("/person?value=ada@example.com".to_owned(), "person"),
             ("/policy".to_owned(), "policy"),
             ("/history".to_owned(), "history"),
             ("/accounts".to_owned(), "accounts"),

@@ -79,9 +79,11 @@ async fn an_owner_walks_from_an_empty_form_to_its_answers(engine: Engine) {
     fill(&phone, "choices-new", "Rye\nSourdough").await;
     phone.press("Add it").await;
     phone.await_text("Saved as a draft").await;
-    phone.picture("walk-questions").await;
+    let preview = "document.querySelector('iframe').scrollIntoView()";
+    phone.evaluate(preview).await;
     phone.page.enter_frame(0).await.unwrap();
     phone.await_text("Order bread").await;
+    phone.picture("walk-preview").await;
     assert_eq!(phone.evaluate("self.origin").await, "null", "a sandbox");
     let storage = "(() => { try { return localStorage.length } catch { return 'refused' } })()";
     assert_eq!(phone.evaluate(storage).await, "refused");

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use letterbox_common::json_object;
 use letterbox_workflow::{Decision, Steering, Untrusted, actions::BodyType};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::RunAction;
@@ -31,11 +33,30 @@ pub fn members_of_request(request: Option<&Value>) -> Vec<(String, String)> {
         let is_nothing = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
         !matches!(&name[..], "method" | "url" | "account_id") && !is_nothing
     });
-    let others = others.map(|(name, value)| match value {
-        Value::String(text) => (name.clone(), text.clone()),
-        value => (name.clone(), value.to_string()),
+    let others = others.flat_map(|(name, value)| match value {
+        Value::String(text) if name == "body" => members_of_body(text),
+        Value::String(text) => vec![(name.clone(), text.clone())],
+        value => vec![(name.clone(), value.to_string())],
     });
     others.collect()
+}
+
+/// The members of a body that is a JSON object, each by its name, and texts as they are; or all of
+/// it.
+fn members_of_body(body: &str) -> Vec<(String, String)> {
+    let members = json_object::all(body).unwrap_or_default().into_iter();
+    let told = members.map(|(name, json)| {
+        let text = serde_json::from_str::<String>(json.get()).ok();
+        // What reads like another value keeps its quotes.
+        let text = text.filter(|text| serde_json::from_str::<IgnoredAny>(text).is_err());
+        let text = text.unwrap_or_else(|| json.get().to_owned());
+        Some((format!("body: {}", name?), text))
+    });
+    let told = told.collect::<Option<Vec<_>>>().unwrap_or_default();
+    match told.is_empty() {
+        true => vec![("body".to_owned(), body.to_owned())],
+        false => told,
+    }
 }
 
 fn members_of_email(request: &Value) -> Option<Vec<(String, String)>> {
@@ -139,5 +160,30 @@ fn requirement(name: &str, value: &Value) -> String {
         "host" => format!("the host is {listed}"),
         "untrusted" => format!("untrusted text has to do with it ({listed})"),
         _ => format!("it is steered by {listed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_told_by_its_members() {
+        let told = |body: &str| {
+            let told = members_of_body(body).into_iter();
+            told.map(|(name, text)| format!("{name} = {text}"))
+                .collect::<Vec<_>>()
+        };
+        let body = r#"{"z":"Ada \"x\"","a":1.50,"b":"2","c":{"d":[true]}}"#;
+        let members = [
+            "body: z = Ada \"x\"",
+            "body: a = 1.50",
+            "body: b = \"2\"",
+            "body: c = {\"d\":[true]}",
+        ];
+        assert_eq!(told(body), members);
+        for other in ["[1]", "a=b", "{}", r#"{"\ud800":1}"#] {
+            assert_eq!(told(other), [format!("body = {other}")]);
+        }
     }
 }
