@@ -166,7 +166,7 @@ BEGIN
         -- Another worker writes them, or they were written less than a minute ago.
         PERFORM FROM workspaces WHERE workspace_id = tenant FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND OR EXISTS (SELECT FROM letters
-            WHERE workspace_id = tenant AND made_at > since);
+            WHERE workspace_id = tenant AND made_at > since AND NOT told ? 'invitation');
         WITH told AS (
             DELETE FROM news WHERE workspace_id = tenant RETURNING kind, subject_id
         ), counted AS (
@@ -178,6 +178,7 @@ BEGIN
                     least(seconds * 2 ^ least(count(*) - 1, 30), 3600))
                 FROM letters l
                 WHERE l.workspace_id = tenant AND l.user_id = t.user_id AND NOT l.is_seen
+                    AND NOT l.told ? 'invitation'
             ) AS not_before
             FROM told_by_mail t WHERE t.workspace_id = tenant
             UNION ALL
@@ -227,28 +228,35 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 $$;
 COMMENT ON FUNCTION sends_mail IS 'Whether a worker that is alive can send e-mail';
 
-CREATE FUNCTION send_invitation(tenant uuid, whom uuid) RETURNS boolean
+CREATE FUNCTION send_invitation(tenant uuid, whom uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    own uuid[] := workspaces_as('owner');
 BEGIN
-    IF NOT is_operator() AND tenant <> ALL (workspaces_as('owner')) THEN
+    IF tenant <> ALL (own) THEN
         RAISE EXCEPTION 'only an owner of the workspace invites'
             USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    -- One invitation at a time: what is counted below stays so.
+    PERFORM FROM workspaces WHERE workspace_id = tenant FOR NO KEY UPDATE;
+    IF EXISTS (SELECT FROM letters l WHERE l.user_id = whom AND l.workspace_id = tenant
+        AND l.told ? 'invitation') THEN
+        RETURN 'before';
     END IF;
     -- Nobody can have this send letters without end to whom they please.
     INSERT INTO letters (workspace_id, user_id, told)
     SELECT tenant, whom, '{"invitation": 1}'
-    WHERE sends_mail() AND EXISTS (SELECT FROM members m WHERE m.workspace_id = tenant AND m.user_id = whom
-            AND m.deactivated_at IS NULL)
-        AND NOT EXISTS (SELECT FROM letters l WHERE l.user_id = whom AND l.workspace_id = tenant
-            AND l.told ? 'invitation')
-        AND (SELECT count(*) FROM letters l WHERE l.workspace_id = tenant AND l.told ? 'invitation'
-            AND l.made_at > clock_timestamp() - interval '1 day') < 50;
-    RETURN FOUND;
+    WHERE sends_mail() AND EXISTS (SELECT FROM members m WHERE m.workspace_id = tenant
+            AND m.user_id = whom AND m.deactivated_at IS NULL)
+        AND (SELECT count(*) FROM letters l WHERE l.workspace_id = ANY (own)
+            AND l.told ? 'invitation'
+            AND l.made_at > clock_timestamp() - interval '1 day') < 20;
+    RETURN CASE WHEN FOUND THEN 'sent' ELSE 'unsent' END;
 END
 $$;
 COMMENT ON FUNCTION send_invitation IS
-    'Has an active member told by e-mail that they are one, once in thirty days and fifty a day; '
-    'false if nothing is sent, as where no worker sends e-mail';
+    'Has an active member told by e-mail that they are one, for an owner, once in thirty days and '
+    'twenty a day; says what became of that';
 
 CREATE FUNCTION letters_are_seen(whose uuid) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
@@ -353,8 +361,8 @@ COMMENT ON FUNCTION answer_sign_in_request IS
     'has not asked three times within ten minutes; no row if there is none';
 
 REVOKE EXECUTE ON FUNCTION note_news, note_refusal, note_ended_link, write_letters,
-    sends_mail, send_invitation, letters_are_seen, see_letters, take_letters, end_letter, ask_sign_in_link,
-    answer_sign_in_request FROM PUBLIC;
+    sends_mail, send_invitation, letters_are_seen, see_letters, take_letters, end_letter,
+    ask_sign_in_link, answer_sign_in_request FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION write_letters, take_letters, end_letter, answer_sign_in_request
     TO letterbox_worker;
 GRANT EXECUTE ON FUNCTION ask_sign_in_link, send_invitation TO letterbox_desk;

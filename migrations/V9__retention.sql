@@ -6,7 +6,8 @@
 -- What workers write for all tenants refers to no row that a tenant's people may lock.
 
 CREATE TABLE stored_bytes (
-    workspace_id uuid NOT NULL,
+    -- A worker may write what it has counted while the workspace is being emptied.
+    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
     day          date NOT NULL,
     webhook_id   uuid,
     bytes        bigint NOT NULL,

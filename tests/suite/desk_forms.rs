@@ -281,7 +281,10 @@ async fn person_is_found_and_erased(world: &World, desk: &Desk, form: &Form) {
             let page = who
                 .page(erased.headers()["location"].to_str().unwrap())
                 .await;
-            assert_tells(&page, &["1 erased. Not reached", "Nothing is kept of them"]);
+            assert_tells(
+                &page,
+                &["1 erased. Not reached", "No answer that can be found"],
+            );
             let history = who.page(&format!("/history?workspace={workspace}")).await;
             assert_tells(&history, &["asked to"]);
         }
@@ -382,6 +385,8 @@ async fn an_owner_says_what_happens() {
     // Nothing is sent while it is tried.
     let rehearsal = format!("/forms/{}/rehearsal", form.workflow);
     assert_tells(&owner.page(&rehearsal).await, &["ada@example.com"]);
+    let (_, version) = questions(&owner, &rehearsal).await;
+    let of = ("of", version.as_str());
     for (name, told) in [
         ("Ada", "The condition holds."),
         ("Bob", "The condition does not hold."),
@@ -390,6 +395,8 @@ async fn an_owner_says_what_happens() {
             ("answer-0", name),
             ("answer-1", "bob@example.com"),
             ("answer-3", "2"),
+            ("answer-4", "yes"),
+            of,
         ];
         let tried = owner.order(&rehearsal, &answers).await;
         assert_eq!(tried.status(), StatusCode::OK);
@@ -397,9 +404,24 @@ async fn an_owner_says_what_happens() {
         assert_tells(&tried, &[told, &format!("Order of {name}")]);
         assert_eq!(tried.contains("/contacts"), name == "Ada");
     }
-    let wrong = owner.order(&rehearsal, &[("answer-3", "two")]).await;
-    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&wrong.text().await.unwrap(), &["write a number"]);
+    let full = [
+        ("answer-0", "Ada"),
+        ("answer-1", "a@example.com"),
+        ("answer-4", "yes"),
+        of,
+    ];
+    for (given, told) in [
+        (
+            [&full[..], &[("answer-3", "two")]].concat(),
+            "write a number",
+        ),
+        (full[1..].to_vec(), "the form wants an answer"),
+        (full[..3].to_vec(), "changed meanwhile"),
+    ] {
+        let wrong = owner.order(&rehearsal, &given).await;
+        assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY, "{told}");
+        assert_tells(&wrong.text().await.unwrap(), &[told]);
+    }
     assert!(peer.received().is_empty() && server.taken().is_empty());
     let deploy = format!("/forms/{}/deploy", form.workflow);
     let how = [("how", "deploy_and_link"), ("sure", "yes")];

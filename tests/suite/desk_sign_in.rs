@@ -65,6 +65,8 @@ async fn people_arrive_where_they_were_going() {
         (Some("letterbox-to=//evil.example/"), "/"),
         (Some("letterbox-to=/%5Cevil.example/"), "/"),
         (Some("letterbox-to=https://evil.example/"), "/"),
+        (Some("letterbox-to=/%09/evil.example/"), "/"),
+        (Some("letterbox-to=/x%0Ay: z"), "/"),
     ] {
         let mut browser = Visitor::new(&desk.url);
         let sent = browser.get(&place).await;
@@ -93,7 +95,11 @@ async fn people_arrive_where_they_were_going() {
     owner
         .assert_shows("/me", "<option selected>Asia/Tokyo")
         .await;
-    let closes = [("closes_at", "2040-01-31T08:00"), ("sure", "yes")];
+    let closes = [
+        ("closes_at", "2040-01-31T08:00"),
+        ("zone", "Asia/Tokyo"),
+        ("sure", "yes"),
+    ];
     let link = format!("/forms/{}/link", form.workflow);
     owner.order(&link, &closes).await;
     let closes = "SELECT count(*) FROM form_links WHERE closes_at = '2040-01-30T23:00Z'";

@@ -237,7 +237,10 @@ async function submit(event) {
   summarize(problems);
   if (problems.length === 0) {
     // What is being made can be tried.
-    if (told.is_preview) return end();
+    if (told.is_preview) {
+      $("done").append($("reload"));
+      return end();
+    }
     const content = payload();
     await send({ key: draft.keyOf(content), payload: content });
   }

@@ -41,6 +41,12 @@ pub fn meant_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
     kinds.map(|kind| kind.id(workspace, key)).collect()
 }
 
+/// The id of a text in a field.
+#[must_use]
+pub fn text_id(workspace: WorkspaceId, key: &str, text: &str) -> Uuid {
+    LookupKind::Text(text.to_owned()).id(workspace, key)
+}
+
 enum LookupKind {
     Text(String),
     Number(f64),

@@ -9,6 +9,6 @@ mod token;
 
 pub use color::{Color, NoColor};
 pub use definition::{Field, FieldType, Form};
-pub use lookup::{MAX_LOOKUP_TEXT, lookup_ids, meant_ids};
+pub use lookup::{MAX_LOOKUP_TEXT, lookup_ids, meant_ids, text_id};
 pub use page::{Locale, Page};
 pub use token::{FormToken, TokenHash};

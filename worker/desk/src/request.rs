@@ -35,6 +35,8 @@ fn most_characters(field: &str) -> usize {
         "frame_ancestors" => 5_000,
         "credential" | "secret" | "client_secret" | "code" | "state" | "scope" => 10_000,
         "base_url" | "token_url" | "authorize_url" | "allow_from" | "kept_headers" => 10_000,
+        // A sample has the length of an answer.
+        field if field.starts_with("answer-") => 5_000,
         // What is too long for a form is told with the other mistakes.
         "title" | "description" | "thanks" | "label" | "hint" | "words" => 5_000,
         _ => MAX_REASON,
@@ -217,17 +219,22 @@ impl Asked {
     /// The page that was asked for before signing in; the first one, if there is none.
     pub(crate) fn wanted(&self) -> &str {
         let wanted = self.kept(Cookie::To).unwrap_or_default();
-        // A browser takes more than a path for an address elsewhere.
-        match wanted.starts_with('/') && !wanted[1..].starts_with(['/', '\\']) {
-            true => wanted,
-            false => "/",
+        // A browser takes more than a path for an address elsewhere, and leaves out some signs.
+        let is_elsewhere =
+            |path: &str| path.starts_with(['/', '\\']) || path.contains(char::is_control);
+        match wanted.strip_prefix('/') {
+            Some(path) if !is_elsewhere(path) => wanted,
+            _ => "/",
         }
     }
 
     /// Has the browser brought back here, once its person has signed in.
     pub(crate) fn come_back(&self, request: &Request) -> Trouble {
+        // Not a frame, and no file.
+        let asked_for = request.headers().get("sec-fetch-dest");
+        let is_page = asked_for.is_none_or(|it| it == "document") && !self.path.ends_with(".csv");
         let to = request.uri().path_and_query();
-        let to = to.filter(|_| !self.is_post && self.path != "/");
+        let to = to.filter(|_| is_page && !self.is_post && self.path != "/");
         let to = to.map_or("", |to| to.as_str());
         Trouble::SignedOut(Cookie::To.set(to, self.desk.is_https()))
     }

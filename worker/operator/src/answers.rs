@@ -2,11 +2,11 @@
 //! wrote it: letters that can't be seen join the letters of many scripts, and are made visible
 //! where text is shown, not where it is handed over.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use csv::QuoteStyle;
 use letterbox_common::{
-    form::{Form, meant_ids},
+    form::{Form, meant_ids, text_id},
     ids::{RunId, WorkflowId, WorkspaceId},
     json_object,
 };
@@ -31,6 +31,14 @@ SELECT run_id, state, received_at, input FROM visible_runs
 WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::uuid IS NULL OR run_id < $3) AND ($4::uuid[] IS NULL OR found_by && $4)
 ORDER BY run_id DESC LIMIT $5";
+
+    /// The newest runs with one of these values, of all workflows of a workspace.
+    desk fn runs_with(
+        workspace: WorkspaceId, found_by: &[Uuid], limit: i64,
+    ) -> Vec<(WorkflowId, RunId)> = "
+SELECT workflow_id, run_id FROM visible_runs
+WHERE workspace_id = $1 AND input IS NOT NULL AND found_by && $2
+ORDER BY run_id DESC LIMIT $3";
 }
 
 /// A column of answers: a field that forms of the workflow have or had.
@@ -68,6 +76,28 @@ impl Operator {
             }
         }
         Ok(columns)
+    }
+
+    /// Lists the newest runs of a workspace, at most `limit`, in whose submissions a text is a
+    /// whole answer: with this, a person is found in every form.
+    ///
+    /// # Errors
+    /// When it can't be found.
+    pub async fn runs_of_person(
+        &self,
+        workspace: WorkspaceId,
+        text: &str,
+        limit: u32,
+    ) -> Result<Vec<(WorkflowId, RunId)>, OperatorError> {
+        self.need_searchable(workspace, text).await?;
+        let mut keys = BTreeSet::new();
+        for workflow in self.workflows(workspace).await? {
+            let columns = self.answer_columns(workflow.workflow_id).await?;
+            keys.extend(columns.into_iter().map(|column| column.key));
+        }
+        let ids = keys.iter().map(|key| text_id(workspace, key, text));
+        let ids: Vec<_> = ids.collect();
+        runs_with(self, workspace, &ids, limit.into()).await
     }
 
     /// Lists the newest submissions to a workflow, at most `limit`: those before a run, and those

@@ -81,7 +81,7 @@ pub use self::{
         BacklogKind, Behind, Deaf, Finding, Held, Part, Retrying, Status, Unconnected, Verdict,
         examine_broker,
     },
-    members::{Member, MemberSettings},
+    members::{Invitation, Member, MemberSettings},
     moment::{moment, span},
     names::{Named, NamedId, Noun},
     notices::Notices,

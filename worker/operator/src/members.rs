@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
+    text_enum,
 };
 use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
@@ -46,8 +47,8 @@ FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 AND m.user
     ) -> (UserId,) = "SELECT introduce($1, $2, $3, $4) AS user_id";
 
     /// Has a member told of it by e-mail.
-    desk fn send_invitation(workspace: WorkspaceId, user: UserId) -> (bool,) = "
-SELECT send_invitation($1, $2) AS is_sent";
+    desk fn send_invitation(workspace: WorkspaceId, user: UserId) -> (Invitation,) = "
+SELECT send_invitation($1, $2) AS sent";
 
     /// The role of an active member.
     desk fn role_of(workspace: WorkspaceId, user: UserId) -> Option<(MemberRole,)> = "
@@ -74,6 +75,18 @@ ORDER BY m.workspace_id");
     desk fn members(workspace: WorkspaceId) -> Vec<Member> = concat!("
 SELECT ", member_columns!(), "
 FROM members m JOIN users u USING (user_id) WHERE m.workspace_id = $1 ORDER BY u.email");
+}
+
+text_enum! {
+    /// What became of an e-mail that tells somebody that they are a member.
+    pub enum Invitation {
+        /// It is on its way
+        Sent = "sent",
+        /// It was sent within the last thirty days
+        Before = "before",
+        /// Nothing is sent: no worker sends e-mail, or too many were sent today
+        Unsent = "unsent",
+    }
 }
 
 /// The settings of a member. A document is this, and the flags of the command line, which names the
@@ -155,13 +168,12 @@ impl Operator {
         self.set_member(workspace, user, role, false).await
     }
 
-    /// Has a member told by e-mail that they are one, in the name of an owner; `false` if nothing
-    /// is sent: no worker sends e-mail, or it was sent within the last thirty days.
+    /// Has a member told by e-mail that they are one.
     pub async fn send_invitation(
         &self,
         workspace: WorkspaceId,
         user: UserId,
-    ) -> Result<bool, OperatorError> {
+    ) -> Result<Invitation, OperatorError> {
         Ok(send_invitation(self, workspace, user).await?.0)
     }
 

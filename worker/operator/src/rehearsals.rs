@@ -2,14 +2,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 use letterbox_workflow::{
-    ActionFacts, Decision, Definition, Policy,
-    actions::{Action, Request},
-    rehearsal::{self, Rehearsed},
+    ActionFacts, Decision, Definition, Policy, Taint,
+    actions::{Action, Branch, Request},
+    rehearsal::{self, Rehearsed, RehearsedAction as Reached},
 };
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::{AccountRow, Operator, OperatorError, Reason, WorkflowDetail};
+
+/// Rehearsals at once: each may compute for seconds, also when nobody waits for it any more.
+static AT_ONCE: Semaphore = Semaphore::const_new(2);
 
 /// What a run would come to at an action.
 #[derive(Debug, Clone)]
@@ -40,12 +44,13 @@ impl Operator {
         accounts.retain(|one| one.user_id == owner && one.disconnected_at.is_none());
         let policy = self.policy(workspace).await?.policy.to_string();
         let draft = workflow.text.clone().unwrap_or_default();
-        // Rendering is bounded, but takes up to a moment for each request.
-        let rehearsed =
-            tokio::task::spawn_blocking(move || rehearse(&draft, &answers, &policy, &accounts));
-        rehearsed
-            .await
-            .map_err(|_| Reason::InvalidDefinition(Vec::new()))?
+        let share = AT_ONCE.acquire().await;
+        let rehearsed = tokio::task::spawn_blocking(move || {
+            let _share = share;
+            rehearse(&draft, &answers, &policy, &accounts)
+        });
+        let failed = |_| Reason::InvalidDefinition(Vec::new());
+        rehearsed.await.map_err(failed)?
     }
 }
 
@@ -61,66 +66,57 @@ fn rehearse(
         let account = accounts.iter().find(|one| one.name == name)?;
         Url::parse(&account.base_url).ok()
     };
-    let now = Timestamp::now().to_string();
-    let rehearsed = rehearsal::rehearse(&definition, answers, &now, &account);
-    let rehearsed = rehearsed.map_err(|_| Reason::InvalidDefinition(Vec::new()))?;
-    let told = |(action, rehearsed): (&Action, Rehearsed)| {
-        let (told, request) = match rehearsed {
-            Rehearsed::Send(Ok(request), taint) => {
-                let url = Url::parse(&request.url).ok();
-                let facts = ActionFacts {
-                    action: action.kind.name,
-                    account: action.account().unwrap_or_default(),
-                    method: &request.method,
-                    host: url.as_ref().and_then(Url::host_str).unwrap_or_default(),
-                    taint,
-                };
-                let told = match policy.decide(&facts).decision {
-                    Decision::Allow => "This is sent:",
-                    Decision::Approve => "A person is asked first, and then this is sent:",
-                    Decision::Deny => "The policy refuses this:",
-                };
-                (told.to_owned(), Some(shown(&request, facts.account)))
-            }
-            Rehearsed::Send(Err(error), _) => (format!("The run fails here: {error}"), None),
-            Rehearsed::Choose(branch) => {
-                let holds = if branch.as_str() == "then" {
-                    "holds"
-                } else {
-                    "does not hold"
-                };
-                (format!("The condition {holds}."), None)
-            }
-            Rehearsed::Wait(time) => {
-                let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-                (format!("The run waits {time:#}."), None)
-            }
-            Rehearsed::Fail(reason) => (format!("The run fails here: {reason}"), None),
-            Rehearsed::NoAccount => {
-                let name = action.account().unwrap_or_default();
-                (
-                    format!("The run fails here: no account {name:?} is connected."),
-                    None,
-                )
-            }
-            Rehearsed::ByAnswer => {
-                let told = "It depends on what an account has answered before.";
-                (told.to_owned(), None)
-            }
-            Rehearsed::ByModel => ("A model decides what is sent.".to_owned(), None),
+    let decide = |action: &Action, request: &Request, taint: Taint| {
+        let url = Url::parse(&request.url).ok();
+        let facts = ActionFacts {
+            action: action.kind.name,
+            account: action.account().unwrap_or_default(),
+            method: &request.method,
+            host: url.as_ref().and_then(Url::host_str).unwrap_or_default(),
+            taint,
         };
-        RehearsedAction {
-            action_id: action.id.clone(),
-            told,
-            request,
-        }
+        policy.decide(&facts).decision
     };
+    let now = Timestamp::now().to_string();
+    let rehearsed = rehearsal::rehearse(&definition, answers, &now, account, decide);
+    let rehearsed = rehearsed.map_err(|_| Reason::InvalidDefinition(Vec::new()))?;
     Ok(rehearsed.into_iter().map(told).collect())
 }
 
-/// A request as a run records it.
-fn shown(request: &Request, account: &str) -> Value {
-    let mut shown = json!(request);
-    shown["account"] = account.into();
-    shown
+fn told(reached: Reached<'_>) -> RehearsedAction {
+    let account = reached.action.account().unwrap_or_default();
+    let mut request = None;
+    let told = match reached.rehearsed {
+        Rehearsed::Send(sent, decision) => {
+            let mut shown = json!(sent);
+            shown["account"] = account.into();
+            request = Some(shown);
+            match decision {
+                Decision::Allow => "This is sent:".to_owned(),
+                Decision::Approve => "A person is asked first, and then this is sent:".to_owned(),
+                Decision::Deny => "The policy refuses this, and the run ends:".to_owned(),
+            }
+        }
+        Rehearsed::Choose(Branch::Then) => "The condition holds.".to_owned(),
+        Rehearsed::Choose(Branch::Else) => "The condition does not hold.".to_owned(),
+        Rehearsed::Wait(time) => {
+            let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+            format!("The run waits {time:#}.")
+        }
+        Rehearsed::Fail(reason) => format!("The run fails here: {reason}"),
+        Rehearsed::NoAccount => {
+            format!("The run fails here: no account {account:?} is connected.")
+        }
+        Rehearsed::ByAnswer => "It depends on what an account has answered before.".to_owned(),
+        Rehearsed::ByModel => "A model decides what is sent.".to_owned(),
+    };
+    RehearsedAction {
+        action_id: reached.action.id.clone(),
+        told: match reached.only_if {
+            Some((id, Branch::Then)) => format!("If {id} comes out as yes: {told}"),
+            Some((id, Branch::Else)) => format!("If {id} comes out as no: {told}"),
+            None => told,
+        },
+        request,
+    }
 }

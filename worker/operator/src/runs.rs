@@ -202,7 +202,7 @@ pub struct FormAnswer {
 
 /// What is not erased with runs, for who has promised to forget somebody.
 pub const NOT_ERASED: &str = "Not reached: runs that are not over, backups and the write-ahead \
-    log, dead letters (letterbox dead-letters list), signals, and what accounts have received.";
+    log, dead letters, signals, and what accounts have received.";
 
 impl Operator {
     /// Lists the newest runs that a filter lets through, at most `limit`; only those before

@@ -93,8 +93,10 @@ impl Notices {
             By::Mail(address) => {
                 let mailer = self.mailer.as_ref();
                 let mailer = mailer.ok_or("LETTERBOX_SMTP_URL is not set")?;
-                let subject = subject(letter);
-                let text = self.text(letter);
+                let (subject, text) = match letter.told.contains_key(INVITATION) {
+                    true => self.invitation(letter),
+                    false => (subject(letter), self.text(letter)),
+                };
                 let sending = mailer.send(address, letter.id, &subject, text);
                 sending.await.map_err(|error| error.to_string())
             }
@@ -156,6 +158,19 @@ impl Notices {
         format!("{name}:\n\n{told}{}\n\n{}\n", more.trim(), self.desk)
     }
 
+    /// What somebody is told whom an owner has made a member. It lets nobody in.
+    fn invitation(&self, letter: &Letter) -> (String, String) {
+        let name = &letter.workspace_name;
+        let subject = format!("You are a member of {name} in Letterbox");
+        let text = format!(
+            "An owner of {name} has made you a member of it in Letterbox, where forms are answered \
+             and looked after. Open this address, and sign in with the one that this went to:\n\n\
+             {}\n\nIf you don't know them, leave it alone: nothing more is sent to you.\n",
+            self.desk
+        );
+        (subject, text)
+    }
+
     /// Sends the next requested sign-in link; `false` if there is none.
     async fn send_sign_in_link(&self, mailer: &Mailer) -> Result<bool, DatabaseError> {
         let Ok(token) = Token::generate() else {
@@ -188,6 +203,9 @@ impl Notices {
         Ok(true)
     }
 }
+
+/// The kind of news that a letter of its own tells.
+const INVITATION: &str = "invitation";
 
 fn subject(letter: &Letter) -> String {
     let first = sentences(letter).next().unwrap_or_default();
@@ -235,16 +253,7 @@ const KINDS: [(&str, &str, &str, &str); 7] = [
     ),
 ];
 
-/// What somebody is told whom an owner has made a member.
-const INVITATION: (&str, &str) = (
-    "invitation",
-    "You are a member now: open the desk below, and sign in with this address",
-);
-
 fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
-    let (invitation, welcome) = INVITATION;
-    let invited = letter.told.contains_key(invitation);
-    let invited = invited.then(|| welcome.to_owned()).into_iter();
     let known = KINDS.iter().filter_map(|(kind, one, many, what)| {
         Some(match letter.told.get(*kind)? {
             1 => format!("1 {one}{what}"),
@@ -252,11 +261,8 @@ fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
         })
     });
     // Of a newer version.
-    let is_known =
-        |kind: &str| kind == invitation || KINDS.iter().any(|(known, ..)| *known == kind);
+    let is_known = |kind: &str| KINDS.iter().any(|(known, ..)| *known == kind);
     let others = letter.told.iter().filter(|(kind, _)| !is_known(kind));
     let others: i64 = others.map(|(_, count)| count).sum();
-    invited
-        .chain(known)
-        .chain((others > 0).then(|| format!("{others} other news")))
+    known.chain((others > 0).then(|| format!("{others} other news")))
 }

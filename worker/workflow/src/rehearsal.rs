@@ -1,5 +1,5 @@
 //! Rehearses a definition: what a run with these answers would send, as far as no answer of an
-//! account and no model decides about it. Sends nothing.
+//! account and no model decides about it; where one does, what either would lead to. Sends nothing.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use url::Url;
 use crate::{
     actions::{Action, Branch, Request, Step},
     definition::Definition,
+    policy::Decision,
     taint::Taint,
     template::{Labels, RenderError, TemplateContext},
     trail::Trail,
@@ -16,15 +17,15 @@ use crate::{
 /// What a run would do at an action.
 #[derive(Debug)]
 pub enum Rehearsed {
-    /// It would send this request, in a run with this taint; `Err` if it can't be made.
-    Send(Result<Request, RenderError>, Taint),
+    /// It would send this request, if the policy lets it.
+    Send(Request, Decision),
     /// It would go on here.
     Choose(Branch),
     /// It would wait.
     Wait(Duration),
     /// It would fail, for this reason.
     Fail(String),
-    /// Its owner has connected no such account.
+    /// It would fail: its owner has connected no such account.
     NoAccount,
     /// An earlier answer decides.
     ByAnswer,
@@ -32,71 +33,131 @@ pub enum Rehearsed {
     ByModel,
 }
 
+/// An action that a run would reach, or might.
+#[derive(Debug)]
+pub struct RehearsedAction<'d> {
+    /// The action.
+    pub action: &'d Action,
+    /// What the run would do there.
+    pub rehearsed: Rehearsed,
+    /// The last condition that nobody can know yet, and the branch that leads here.
+    pub only_if: Option<(&'d str, Branch)>,
+}
+
 /// The id of a run that there is not.
 const NO_RUN: &str = "00000000-0000-7000-8000-000000000000";
 
-/// Rehearses the actions that follow a submission of these answers, the JSON text of an object,
-/// with the base URLs of accounts. Returns each action that would be reached, and what a run would
-/// do there.
+/// Rehearses what follows a submission of these answers, the JSON text of an object, with the base
+/// URLs of accounts and what the policy decides about a request.
 pub fn rehearse<'d>(
     definition: &'d Definition,
     answers: &str,
     received_at: &str,
-    account: &impl Fn(&str) -> Option<Url>,
-) -> serde_json::Result<Vec<(&'d Action, Rehearsed)>> {
+    account: impl Fn(&str) -> Option<Url>,
+    decide: impl Fn(&Action, &Request, Taint) -> Decision,
+) -> serde_json::Result<Vec<RehearsedAction<'d>>> {
     let context = TemplateContext::of_run(answers, NO_RUN, received_at)?;
-    let context = context.with_labels(&Labels::of(&definition.form));
-    let mut found = Vec::new();
+    let mut rehearsal = Rehearsal {
+        context: context.with_labels(&Labels::of(&definition.form)),
+        account,
+        decide,
+        found: Vec::new(),
+    };
     let mut trail = Trail::default();
-    let actions = &definition.actions;
-    walk(actions, &mut trail, &context, account, &mut found);
-    Ok(found)
+    if let End::Failed(reason) = rehearsal.walk(&definition.actions, &mut trail, None) {
+        rehearsal.context = rehearsal.context.after_failure(&reason);
+        let mut trail = trail.after_failure();
+        rehearsal.walk(&definition.on_failure, &mut trail, None);
+    }
+    Ok(rehearsal.found)
 }
 
-/// Returns whether a run would go on behind these actions.
-fn walk<'r>(
-    actions: &'r [Action],
-    trail: &mut Trail<'r>,
-    context: &TemplateContext,
-    account: &impl Fn(&str) -> Option<Url>,
-    found: &mut Vec<(&'r Action, Rehearsed)>,
-) -> bool {
-    for action in actions {
-        let taint = trail.taint(action);
-        let rehearsed = match &action.step {
-            _ if action.references.has_answers() => Rehearsed::ByAnswer,
-            Step::Wait(time) => Rehearsed::Wait(*time),
-            Step::Fail(reason) => Rehearsed::Fail(reason.clone()),
-            Step::Delegate(_) => Rehearsed::ByModel,
-            Step::Choose(condition) => match condition.holds(context) {
-                Ok(holds) => Rehearsed::Choose(holds.into()),
-                Err(error) => Rehearsed::Fail(error.to_string()),
-            },
-            Step::Send(outgoing) => match account(outgoing.account()) {
-                Some(base) => Rehearsed::Send(outgoing.render(&base, &context.renderer()), taint),
-                None => Rehearsed::NoAccount,
-            },
-        };
-        let chosen = match &rehearsed {
-            Rehearsed::Choose(branch) => Some(*branch),
-            _ => None,
-        };
-        let is_last = matches!(rehearsed, Rehearsed::Fail(_) | Rehearsed::Send(Err(_), _));
-        found.push((action, rehearsed));
-        if is_last {
-            return false;
-        }
-        let mut below = trail.below(action);
-        trail.pass(action);
-        if let Some(branch) = chosen {
-            let inside = action.branches.of(branch);
-            if !walk(inside, &mut below, context, account, found) {
-                return false;
+/// How a list of actions ends.
+enum End {
+    GoesOn,
+    Denied,
+    Failed(String),
+}
+
+struct Rehearsal<'d, A, D> {
+    context: TemplateContext,
+    account: A,
+    decide: D,
+    found: Vec<RehearsedAction<'d>>,
+}
+
+impl<'d, A, D> Rehearsal<'d, A, D>
+where
+    A: Fn(&str) -> Option<Url>,
+    D: Fn(&Action, &Request, Taint) -> Decision,
+{
+    fn walk(
+        &mut self,
+        actions: &'d [Action],
+        trail: &mut Trail<'d>,
+        only_if: Option<(&'d str, Branch)>,
+    ) -> End {
+        for action in actions {
+            let rehearsed = self.rehearsed(action, trail.taint(action));
+            let (chosen, end) = match &rehearsed {
+                Rehearsed::Choose(branch) => (Some(*branch), None),
+                Rehearsed::Fail(reason) => (None, Some(End::Failed(reason.clone()))),
+                Rehearsed::NoAccount => (None, Some(End::Failed("no account".to_owned()))),
+                Rehearsed::Send(_, Decision::Deny) => (None, Some(End::Denied)),
+                _ => (None, None),
+            };
+            self.found.push(RehearsedAction {
+                action,
+                rehearsed,
+                only_if,
+            });
+            if let Some(end) = end {
+                return end;
             }
-            trail.join(below);
+            let below = trail.below(action);
+            trail.pass(action);
+            for branch in Branch::ALL.iter().copied() {
+                let inside = action.branches.of(branch);
+                let mut below = below.clone();
+                match chosen {
+                    None => drop(self.walk(inside, &mut below, Some((&action.id, branch)))),
+                    Some(chosen) if chosen == branch => {
+                        match self.walk(inside, &mut below, only_if) {
+                            End::GoesOn => {}
+                            end => return end,
+                        }
+                    }
+                    Some(_) => continue,
+                }
+                trail.join(below);
+            }
         }
+        End::GoesOn
     }
-    true
+
+    fn rehearsed(&self, action: &Action, taint: Taint) -> Rehearsed {
+        let rendered: Result<_, RenderError> = match &action.step {
+            _ if action.references.has_answers() => return Rehearsed::ByAnswer,
+            Step::Wait(time) => return Rehearsed::Wait(*time),
+            Step::Fail(reason) => return Rehearsed::Fail(reason.clone()),
+            Step::Delegate(_) => return Rehearsed::ByModel,
+            Step::Choose(condition) => {
+                let holds = condition.holds(&self.context);
+                holds.map(|holds| Rehearsed::Choose(holds.into()))
+            }
+            Step::Send(outgoing) => match (self.account)(outgoing.account()) {
+                None => return Rehearsed::NoAccount,
+                Some(base) => {
+                    let request = outgoing.render(&base, &self.context.renderer());
+                    request.map(|request| {
+                        let decision = (self.decide)(action, &request, taint);
+                        Rehearsed::Send(request, decision)
+                    })
+                }
+            },
+        };
+        rendered.unwrap_or_else(|error| Rehearsed::Fail(error.to_string()))
+    }
 }
 
 #[cfg(test)]
@@ -105,48 +166,87 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_a_run_would_send_is_rehearsed() {
-        let send = |id: &str, path: &str| {
-            json!({"id": id, "type": "http.request", "account": "crm", "method": "POST",
-                "path": path, "body": {"seats": "{{ form.seats }}"}})
-        };
-        let fail = json!({"id": "none", "type": "fail", "reason": "nothing left"});
-        let actions = json!([
-            send("first", "/a"),
-            {"id": "wait", "type": "delay", "for": "PT1H"},
-            send("echo", "/{{ actions.first.status }}"),
-            {"id": "many", "type": "condition", "if": "form.seats > 2", "then": [fail]},
-            {"id": "gone", "type": "http.request", "account": "x", "method": "GET", "path": "/"},
-        ]);
+    fn send(id: &str, account: &str, path: &str) -> serde_json::Value {
+        json!({"id": id, "type": "http.request", "account": account, "method": "POST",
+            "path": path, "body": {"seats": "{{ form.seats }}"}})
+    }
+
+    /// What a submission of so many seats leads to.
+    fn told(actions: &serde_json::Value, seats: u32) -> Vec<String> {
         let form = json!({"title": "T", "fields": [
             {"key": "seats", "label": "Seats", "type": "number", "required": true}]});
-        let definition = json!({"form": form, "actions": actions}).to_string();
-        let definition = Definition::check(&definition).unwrap();
-        let account = |name: &str| (name == "crm").then(|| "https://crm.example/".parse().unwrap());
-        let told = |seats: u32| {
-            let answers = json!({"seats": seats}).to_string();
-            let rehearsed = rehearse(&definition, &answers, "now", &account).unwrap();
-            let told = rehearsed.into_iter().map(|(action, what)| match what {
-                Rehearsed::Send(request, taint) => {
-                    let Request { url, body, .. } = request.unwrap();
-                    format!("{url} {} {}", body.unwrap_or_default(), taint.is_any())
-                }
-                what => format!("{}: {what:?}", action.id),
-            });
-            told.collect::<Vec<_>>()
+        let after = [send("sorry", "crm", "/sorry")];
+        let definition = json!({"form": form, "actions": actions, "on_failure": after});
+        let definition = Definition::check(&definition.to_string()).unwrap();
+        let account = |name: &str| (name != "none").then(|| "https://h.example/".parse().unwrap());
+        let decide = |action: &Action, _: &Request, taint: Taint| {
+            assert!(taint.is_any(), "{}", action.id);
+            match action.account() {
+                Some("forbidden") => Decision::Deny,
+                _ => Decision::Allow,
+            }
         };
+        let answers = json!({"seats": seats}).to_string();
+        let rehearsed = rehearse(&definition, &answers, "now", account, decide).unwrap();
+        let told = rehearsed.into_iter().map(|one| {
+            let what = match one.rehearsed {
+                Rehearsed::Send(Request { url, .. }, decision) => format!("{url} {decision}"),
+                what => format!("{what:?}"),
+            };
+            let only_if = one.only_if.map(|(id, branch)| format!("{id} {branch} "));
+            format!("{}{}: {what}", only_if.unwrap_or_default(), one.action.id)
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn what_a_run_would_send_is_rehearsed() {
+        let fail = json!({"id": "none", "type": "fail", "reason": "nothing left"});
+        let actions = json!([
+            send("first", "crm", "/a"),
+            {"id": "wait", "type": "delay", "for": "PT1H"},
+            send("echo", "crm", "/{{ actions.first.status }}"),
+            {"id": "many", "type": "condition", "if": "form.seats > 2", "then": [fail]},
+            send("last", "crm", "/last"),
+        ]);
         let begins = [
-            "https://crm.example/a {\"seats\":2} true",
+            "first: https://h.example/a allow",
             "wait: Wait(3600s)",
             "echo: ByAnswer",
         ];
-        let few = ["many: Choose(Else)", "gone: NoAccount"];
-        assert_eq!(told(2), [begins.as_slice(), &few].concat());
-        let many = told(3);
-        assert_eq!(
-            many[3..],
-            ["many: Choose(Then)", "none: Fail(\"nothing left\")"]
-        );
+        let few = ["many: Choose(Else)", "last: https://h.example/last allow"];
+        assert_eq!(told(&actions, 2), [begins.as_slice(), &few].concat());
+        let many = told(&actions, 3);
+        let sorry = "sorry: https://h.example/sorry allow";
+        let ends = ["many: Choose(Then)", "none: Fail(\"nothing left\")", sorry];
+        assert_eq!(many[3..], ends);
+    }
+
+    /// Nothing is told behind the end of a run, and both ways where nobody knows which is taken.
+    #[test]
+    fn ends_and_unknown_branches_are_told() {
+        for (account, last) in [
+            ("none", Some("sorry: https://h.example/sorry allow")),
+            ("forbidden", None),
+        ] {
+            let actions = json!([send("a", account, "/a"), send("b", "crm", "/b")]);
+            let told = told(&actions, 1);
+            assert!(told.iter().all(|one| !one.starts_with("b:")), "{told:?}");
+            assert_eq!(told.get(1).map(String::as_str), last);
+        }
+        let actions = json!([
+            send("a", "crm", "/a"),
+            {"id": "c", "type": "condition", "if": "actions.a.status == 200",
+                "then": [send("yes", "forbidden", "/yes")], "else": [send("no", "crm", "/no")]},
+            send("b", "crm", "/b"),
+        ]);
+        let expected = [
+            "a: https://h.example/a allow",
+            "c: ByAnswer",
+            "c then yes: https://h.example/yes deny",
+            "c else no: https://h.example/no allow",
+            "b: https://h.example/b allow",
+        ];
+        assert_eq!(told(&actions, 1), expected);
     }
 }

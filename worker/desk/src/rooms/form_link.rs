@@ -34,7 +34,7 @@ pub(crate) async fn make(To(visit, workflow): To<WorkflowId>) -> Answered {
     let closing = Closing {
         at: form
             .get("closes_at")
-            .map(|text| moment(text, &visit.zone))
+            .map(|text| moment(text, visit.filled("zone")))
             .transpose()?,
         after_answers: answers,
     };
@@ -108,10 +108,11 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     Ok(visit.once("Form link", &page))
 }
 
-/// A time as browsers write one, which is meant in the person's time zone.
-fn moment(text: &str, zone: &TimeZone) -> Result<Timestamp, Trouble> {
+/// A time as browsers write one, which is meant in the time zone that was shown beside it.
+fn moment(text: &str, zone: &str) -> Result<Timestamp, Trouble> {
     let time = text.parse::<DateTime>().ok();
-    let time = time.and_then(|time| time.to_zoned(zone.clone()).ok());
+    let zone = TimeZone::get(zone).unwrap_or(TimeZone::UTC);
+    let time = time.and_then(|time| time.to_zoned(zone).ok());
     let time = time.ok_or_else(|| refused("That is not a time: write 2026-01-31T08:00."));
     Ok(time?.timestamp())
 }

@@ -305,8 +305,11 @@ fn closing_as_before(workflow: &WorkflowDetail) -> Option<Closing> {
 pub(crate) async fn copy(To(visit, workflow): To<WorkflowId>) -> Answered {
     let found = visit.operator.workflow(workflow).await?;
     let text = found.text.as_deref().unwrap_or_default();
-    let (operator, row) = (&visit.operator, &found.row);
-    let creating = operator.create_workflow(row.workspace_id, visit.user, &row.name, text);
+    let workspace = found.row.workspace_id;
+    let name = format!("{} (copy)", found.row.name);
+    let creating = visit
+        .operator
+        .create_workflow(workspace, visit.user, &name, text);
     Ok(see(&format!("/forms/{}", creating.await?.workflow_id)))
 }
 

@@ -82,18 +82,14 @@ impl FromRequest<Arc<Desk>> for Visit {
     /// must come from a page of the session.
     async fn from_request(request: Request, desk: &Arc<Desk>) -> Result<Self, Trouble> {
         let mut asked = Asked::read(desk, &request)?;
-        let signed_out = asked.come_back(&request);
-        let Some(session) = asked.session.clone() else {
-            return Err(signed_out);
-        };
+        let session = asked.session.clone();
+        let session = session.ok_or_else(|| asked.come_back(&request))?;
         // The session isn't looked up yet.
         let looking_up = desk.lookups.take(asked.client).ok_or(Trouble::Busy)?;
         let operator = asked.operator().await?;
         drop(looking_up);
         let ordered = operator.and_then(|one| Some((one.ordered_by()?, one)));
-        let Some((user, mut operator)) = ordered else {
-            return Err(signed_out);
-        };
+        let (user, mut operator) = ordered.ok_or_else(|| asked.come_back(&request))?;
         let place = asked.place.keep();
         let share = desk.people.take(user).ok_or(Trouble::Busy)?;
         if asked.is_post {

@@ -8,7 +8,9 @@ use letterbox_common::{
     ids::{UserId, WorkspaceId},
     states::MemberRole,
 };
-use letterbox_operator::{AccountRow, LiveLink, Losing, Member, Notices, Person, PolicyRow, words};
+use letterbox_operator::{
+    AccountRow, Invitation, LiveLink, Losing, Member, Notices, Person, PolicyRow, words,
+};
 
 use super::{Nowhere, PageWorkspace, Visit, chosen, id, or_refusal, see_list};
 use crate::{
@@ -86,12 +88,17 @@ pub(crate) async fn invite(visit: Visit) -> Answered {
     match or_refusal(invited)? {
         Ok(member) => {
             // Whoever can't sign in by a link of e-mail's own would look in vain.
-            let is_sent = visit.asked.desk.signs_in_by_email
-                && visit
-                    .operator
-                    .send_invitation(workspace, member.user_id)
-                    .await?;
-            let told = if is_sent { "mail" } else { "nothing" };
+            let told = match visit.asked.desk.signs_in_by_email {
+                true => {
+                    visit
+                        .operator
+                        .send_invitation(workspace, member.user_id)
+                        .await
+                }
+                false => Ok(Invitation::Unsent),
+            };
+            // They are a member, whatever became of that.
+            let told = told.unwrap_or(Invitation::Unsent);
             Ok(see(&format!(
                 "/people?workspace={workspace}&invited={told}"
             )))

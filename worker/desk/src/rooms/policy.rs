@@ -195,3 +195,72 @@ fn rule(visit: &Visit) -> Result<Value, Trouble> {
     when.extend(methods.map(|methods| ("method".to_owned(), methods)));
     Ok(json!({"when": when, "decision": visit.given("decision")?}))
 }
+
+/// Has a person asked before anything is sent to accounts of this name, from now on; otherwise
+/// says why not.
+pub(super) async fn ask_first(
+    visit: &Visit,
+    workspace: WorkspaceId,
+    account: &str,
+) -> Result<Result<(), String>, Trouble> {
+    let mut stored = visit.operator.policy(workspace).await?;
+    match with_question(&mut stored.policy, account) {
+        Err(why) => return Ok(Err(why.to_owned())),
+        Ok(false) => return Ok(Ok(())),
+        Ok(true) => {}
+    }
+    let text = format!("{:#}", stored.policy);
+    let (operator, of) = (&visit.operator, stored.version);
+    let setting = operator.replace_policy(workspace, &text, Some(of));
+    Ok(or_refusal(setting.await)?.map(drop))
+}
+
+/// Adds the rule that a person is asked about an account, and says whether it wasn't there. It must
+/// let nothing pass that is refused now: the first rule that fits decides.
+fn with_question(policy: &mut Value, account: &str) -> Result<bool, &'static str> {
+    const REFUSES: &str = "Not saved: the policy refuses some requests, and a rule that asks first \
+        could let them pass. Add that rule in the policy, at its place.";
+    let rule = json!({"when": {"account": account}, "decision": "approve"});
+    let denies = |one: &Value| *one == "deny";
+    let is_strict = denies(&policy["default"]);
+    let rules = policy["rules"].as_array_mut().ok_or(REFUSES)?;
+    let at = rules
+        .iter()
+        .take_while(|one| denies(&one["decision"]))
+        .count();
+    if rules.get(at) == Some(&rule) {
+        return Ok(false);
+    }
+    if is_strict || rules[at..].iter().any(|one| denies(&one["decision"])) {
+        return Err(REFUSES);
+    }
+    rules.retain(|one| *one != rule);
+    rules.insert(at, rule);
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_lets_nothing_pass_that_is_refused() {
+        let [ask, deny, allow] = ["approve", "deny", "allow"]
+            .map(|decision| json!({"when": {"account": "crm"}, "decision": decision}));
+        for (rules, default, expected) in [
+            (vec![], "allow", Ok(vec![&ask])),
+            (vec![&deny, &allow], "allow", Ok(vec![&deny, &ask, &allow])),
+            (vec![&allow, &ask], "approve", Ok(vec![&ask, &allow])),
+            (vec![&allow, &deny], "allow", Err(())),
+            (vec![], "deny", Err(())),
+        ] {
+            let mut policy = json!({"rules": rules, "default": default});
+            let added = with_question(&mut policy, "crm");
+            assert_eq!(added.is_ok(), expected.is_ok(), "{policy}");
+            if let Ok(expected) = expected {
+                assert_eq!(policy["rules"], json!(expected));
+                assert_eq!(with_question(&mut policy, "crm"), Ok(false), "{policy}");
+            }
+        }
+    }
+}

@@ -7,11 +7,11 @@ use letterbox_common::{
     ids::WorkflowId,
 };
 use letterbox_operator::{RehearsedAction, WorkflowDetail, words};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     To, Visit,
-    draft::{need_owner, written},
+    draft::{need_owner, version, written},
     or_refusal, refused,
 };
 use crate::response::{Answered, Trouble};
@@ -28,13 +28,6 @@ struct RehearsalPage<'v> {
     refused: Option<String>,
 }
 
-impl RehearsalPage<'_> {
-    #[expect(clippy::unused_self, reason = "a template compares by it")]
-    fn is(&self, answer: &str, choice: &str) -> bool {
-        answer == choice
-    }
-}
-
 /// An answer that fits a field.
 fn sample(field: &Field) -> String {
     match field.kind {
@@ -48,16 +41,22 @@ fn sample(field: &Field) -> String {
     }
 }
 
-/// The value of an answer, as a submission has it; `None` if there is none.
-fn value(field: &Field, answer: &str) -> Result<Option<Value>, String> {
+/// The JSON text of an answer, as a submission has it, numbers as they were written; `None` if
+/// there is none.
+fn json(field: &Field, answer: &str) -> Result<Option<String>, String> {
+    if field.required && answer.is_empty() {
+        return Err(format!("{}: the form wants an answer.", field.label));
+    }
     Ok(match field.kind {
-        FieldType::Checkbox => Some((!answer.is_empty()).into()),
+        FieldType::Checkbox => Some(if answer.is_empty() { "false" } else { "true" }.to_owned()),
         _ if answer.is_empty() => None,
         FieldType::Number => match serde_json::from_str(answer) {
-            Ok(Value::Number(number)) => Some(number.into()),
+            Ok(Value::Number(_)) => Some(answer.to_owned()),
             _ => return Err(format!("{}: write a number, such as 2.5.", field.label)),
         },
-        FieldType::Text | FieldType::Textarea | FieldType::Email => Some(answer.into()),
+        FieldType::Text | FieldType::Textarea | FieldType::Email => {
+            Some(Value::from(answer).to_string())
+        }
     })
 }
 
@@ -94,15 +93,22 @@ pub(crate) async fn ask(To(visit, workflow): To<WorkflowId>) -> Answered {
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let given = |at: usize, _: &Field| written(visit.filled(&format!("answer-{at}")));
     let mut page = found(&visit, workflow, given).await?;
-    let mut answers = Map::new();
+    let mut answers = Vec::new();
     for (field, answer) in page.fields.iter().zip(&page.answers) {
-        match value(field, answer) {
-            Ok(value) => answers.extend(value.map(|value| (field.key.clone(), value))),
+        match json(field, answer) {
+            Ok(json) => {
+                let json = json.map(|json| format!("{}:{json}", Value::from(&*field.key)));
+                answers.extend(json);
+            }
             Err(why) => page.refused = Some(why),
         }
     }
+    if visit.filled("of") != version(page.workflow.text.as_deref()) {
+        page.refused =
+            Some("The draft was changed meanwhile: look at the answers again.".to_owned());
+    }
     if page.refused.is_none() {
-        let answers = Value::from(answers).to_string();
+        let answers = format!("{{{}}}", answers.join(","));
         let rehearsing = visit.operator.rehearse(&page.workflow, answers);
         match or_refusal(rehearsing.await)? {
             Ok(rehearsed) => page.rehearsed = Some(rehearsed),

@@ -2,17 +2,15 @@
 //! without JSON. Steps of other kinds stay as they were written.
 
 use askama::Template;
-use letterbox_common::{
-    form::FieldType,
-    ids::{WorkflowId, WorkspaceId},
-};
-use letterbox_operator::{AccountRow, PolicyRow, WorkflowDetail};
+use letterbox_common::{form::FieldType, ids::WorkflowId};
+use letterbox_operator::{AccountRow, WorkflowDetail};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
     To, Visit,
     draft::{self, Members, NotSaved, arrange, free, item, need_owner, version, written},
     expression::{COMPARISONS, condition, value_of},
+    policy::ask_first,
 };
 use crate::response::{Answered, Trouble, see};
 
@@ -23,8 +21,8 @@ struct StepsPage<'v> {
     workflow: WorkflowDetail,
     /// Of each of [`LISTS`].
     lists: [Vec<Value>; 2],
-    /// The ids of the steps that could not be saved, of one list.
-    tried: Vec<String>,
+    /// The steps that could not be saved: of which of the lists, and their ids.
+    tried: Tried,
     /// Whether the person may have a person asked first.
     is_owner: bool,
     fields: Vec<FormField>,
@@ -51,6 +49,8 @@ const LISTS: [(&str, &str, &str); 2] = [
     ),
 ];
 
+type Tried = (&'static str, Vec<String>);
+
 /// A field of the form, as far as steps use it.
 struct FormField {
     key: String,
@@ -66,9 +66,9 @@ impl StepsPage<'_> {
 
     /// The place of a mistake, as the page calls it.
     fn place(&self, path: &str) -> String {
-        let mut lists = LISTS.iter();
-        let named = lists.find_map(|(list, ..)| item(path, list));
-        let named = named.and_then(|(at, rest)| Some(format!("{}{rest}", self.tried.get(at)?)));
+        let (list, ids) = &self.tried;
+        let named = item(path, list);
+        let named = named.and_then(|(at, rest)| Some(format!("{}{rest}", ids.get(at)?)));
         named.unwrap_or_else(|| path.to_owned())
     }
 }
@@ -142,6 +142,9 @@ fn span(duration: &str) -> String {
     told.unwrap_or_else(|| duration.to_owned())
 }
 
+/// The most characters of what a step is called: an id has room for a number behind it.
+const MAX_CALLED: usize = 90;
+
 /// A step; `None` if a button only moves or removes one; otherwise why there is none.
 type Posted = Result<Option<Value>, &'static str>;
 
@@ -152,8 +155,8 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
     let answer = |name: &str| Some(visit.filled(name)).filter(|key| !key.is_empty());
     // Whoever is asked about a step, or looks at a run, reads its id.
     let free = |name: &str| {
-        let called = Some(text("called")).filter(|called| !called.is_empty());
-        let name = called.as_deref().filter(|_| name != "if").unwrap_or(name);
+        let called: String = text("called").chars().take(MAX_CALLED).collect();
+        let name = if called.is_empty() { name } else { &called };
         free(name, '-', |name| ids.iter().all(|id| id != name))
     };
     let step = match visit.given("do")? {
@@ -202,7 +205,9 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
     let field = field.ok_or(Trouble::Unreadable)?;
     let condition = condition(field, visit.filled("compare"), &text("than"));
     Ok(condition.map(|condition| {
-        let id = free("if");
+        let id = draft::free("if", '-', |id| {
+            step["id"] != id && ids.iter().all(|one| one != id)
+        });
         Some(json!({"id": id, "type": "condition", "if": condition, "then": [step]}))
     }))
 }
@@ -210,7 +215,7 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
 async fn found(
     visit: &Visit,
     workflow: WorkflowDetail,
-    (not_saved, tried): (NotSaved, Vec<String>),
+    (not_saved, tried): (NotSaved, Tried),
 ) -> Result<StepsPage<'_>, Trouble> {
     let members = Members::of(workflow.text.as_deref().unwrap_or_default());
     let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
@@ -249,7 +254,7 @@ async fn found(
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
     need_owner(&visit, &workflow).await?;
-    let page = found(&visit, workflow, (NotSaved::default(), Vec::new())).await?;
+    let page = found(&visit, workflow, (NotSaved::default(), Tried::default())).await?;
     Ok(visit.page("Steps", &page))
 }
 
@@ -271,17 +276,24 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     let steps = steps(&members, list).into_iter();
     let mut steps: Vec<String> = steps.map(|step| step.get().to_owned()).collect();
     let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
-    match posted(&visit, &definition["form"], &taken)? {
-        Ok(Some(step)) => steps.push(step.to_string()),
-        Ok(None) => arrange(&mut steps, visit.given("do")?),
-        Err(why) => {
-            let not_saved = NotSaved {
-                refused: Some(why.to_owned()),
-                ..NotSaved::default()
-            };
-            let page = found(&visit, workflow, (not_saved, Vec::new())).await?;
-            return Ok(visit.refusal("Steps", &page));
-        }
+    let posted = posted(&visit, &definition["form"], &taken)?;
+    let mut refused = posted.as_ref().err().map(|why| (*why).to_owned());
+    // A rule without its step harms less than a step without its rule.
+    if refused.is_none() && visit.asked.form.get("ask").is_some() {
+        let asking = ask_first(&visit, workflow.row.workspace_id, visit.given("account")?);
+        refused = asking.await?.err();
+    }
+    if refused.is_some() {
+        let not_saved = NotSaved {
+            refused,
+            ..NotSaved::default()
+        };
+        let page = found(&visit, workflow, (not_saved, Tried::default())).await?;
+        return Ok(visit.refusal("Steps", &page));
+    }
+    match posted.ok().flatten() {
+        Some(step) => steps.push(step.to_string()),
+        None => arrange(&mut steps, visit.given("do")?),
     }
     let listed = steps.iter().map(|step| format!("\n    {step}"));
     let listed = listed.collect::<Vec<_>>().join(",");
@@ -290,9 +302,6 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     members.set(list, is_said.then(|| format!("[{listed}\n  ]")));
     match draft::save(&visit, &workflow, &members.text()).await? {
         Ok(()) => {
-            if visit.asked.form.get("ask").is_some() {
-                ask_first(&visit, workflow.row.workspace_id, visit.given("account")?).await?;
-            }
             let id = workflow.row.workflow_id;
             Ok(see(&format!("/forms/{id}/steps?saved=yes")))
         }
@@ -301,33 +310,11 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
                 let step: Value = serde_json::from_str(step).unwrap_or_default();
                 step["id"].as_str().unwrap_or_default().to_owned()
             };
-            let tried = steps.iter().map(id).collect();
+            let tried = (list, steps.iter().map(id).collect());
             let page = found(&visit, workflow, (not_saved, tried)).await?;
             Ok(visit.refusal("Steps", &page))
         }
     }
-}
-
-/// Has a person asked before anything is sent to accounts of this name, by a rule of the policy
-/// before all others, unless there is one.
-async fn ask_first(visit: &Visit, workspace: WorkspaceId, account: &str) -> Result<(), Trouble> {
-    let PolicyRow {
-        mut policy,
-        version,
-        ..
-    } = visit.operator.policy(workspace).await?;
-    let rule = json!({"when": {"account": account}, "decision": "approve"});
-    if let Some(rules) = policy["rules"].as_array_mut()
-        && rules.first() != Some(&rule)
-    {
-        rules.insert(0, rule);
-        let text = policy.to_string();
-        let setting = visit
-            .operator
-            .replace_policy(workspace, &text, Some(version));
-        setting.await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
