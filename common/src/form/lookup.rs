@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
 use uuid::Uuid;
 
+use super::ascii_address;
 use crate::{ids::WorkspaceId, json_object};
 
 /// Maximum characters of a text that can be found.
@@ -76,9 +77,10 @@ impl LookupKind {
     }
 }
 
-/// A text as people mean it: its case, its composition and the spaces around it don't matter.
+/// A text as people mean it: its case, its composition and the spaces around it don't matter, nor
+/// in which letters the domain of an address is written.
 fn folded(text: &str) -> String {
-    let composed: String = text.trim().nfkc().collect();
+    let composed: String = ascii_address(text.trim()).nfkc().collect();
     composed.to_lowercase().nfc().collect()
 }
 
