@@ -11,7 +11,7 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason,
+    AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason, Result,
     WebhookSettings,
 };
 
@@ -57,7 +57,7 @@ impl Operator {
         before: Option<Demo>,
         definition: &str,
         receiver: &Url,
-    ) -> Result<Demo, OperatorError> {
+    ) -> Result<Demo> {
         let before = match before {
             Some(before) if self.is_member(before.workspace_id, before.owner_id).await? => {
                 Some(before)
@@ -89,7 +89,7 @@ impl Operator {
         })
     }
 
-    async fn is_member(&self, workspace: WorkspaceId, user: UserId) -> Result<bool, OperatorError> {
+    async fn is_member(&self, workspace: WorkspaceId, user: UserId) -> Result<bool> {
         match self.members(workspace).await {
             Ok(members) => Ok(members.iter().any(|member| member.user_id == user)),
             Err(OperatorError::Refused(Reason::NotFound(_))) => Ok(false),
@@ -97,7 +97,7 @@ impl Operator {
         }
     }
 
-    async fn create_demo_workspace(&self) -> Result<(WorkspaceId, UserId), OperatorError> {
+    async fn create_demo_workspace(&self) -> Result<(WorkspaceId, UserId)> {
         let workspace = self.create_workspace("Demo", None).await?.workspace_id;
         let email = format!("demo-{}@letterbox.example", Uuid::new_v4().simple());
         let owner = self.create_user(&email, "Demo Owner").await?.user_id;
@@ -111,7 +111,7 @@ impl Operator {
         keys: &KeyRing,
         workspace: WorkspaceId,
         before: Option<&Demo>,
-    ) -> Result<(WebhookId, String), OperatorError> {
+    ) -> Result<(WebhookId, String)> {
         if let Some(before) = before {
             let webhooks = self.webhooks(workspace).await?;
             let mut live = webhooks
@@ -136,7 +136,7 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
         receiver: &Url,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let accounts = self.accounts(workspace).await?;
         let mut connected = accounts
             .iter()
@@ -160,7 +160,7 @@ impl Operator {
         owner: UserId,
         before: Option<&Demo>,
         definition: &str,
-    ) -> Result<WorkflowId, OperatorError> {
+    ) -> Result<WorkflowId> {
         if let Some(before) = before {
             let workflows = self.workflows(workspace).await?;
             let mut living = workflows
@@ -181,7 +181,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         before: Option<&Demo>,
-    ) -> Result<(Option<FormLinkId>, Option<String>), OperatorError> {
+    ) -> Result<(Option<FormLinkId>, Option<String>)> {
         let now = self.workflow(workflow).await?;
         let (link, token) = match before {
             Some(before) => (before.form_link_id, before.form_token.clone()),

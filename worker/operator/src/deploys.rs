@@ -16,7 +16,7 @@ use serde::Serialize;
 use url::Url;
 
 use crate::{
-    Closing, NewFormLink, Operator, OperatorError, Reason,
+    Closing, NewFormLink, Operator, Reason, Result,
     accounts::in_clear_text,
     form_links::{self, PlannedLink},
     workflows::{GONE, WorkflowRow, workflow_columns},
@@ -82,7 +82,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         definition: Option<&str>,
-    ) -> Result<DeployedWorkflow, OperatorError> {
+    ) -> Result<DeployedWorkflow> {
         let deploying = self.deploy_with(workflow, definition, None);
         deploying.await.map(|(deployed, _)| deployed)
     }
@@ -97,7 +97,7 @@ impl Operator {
         workflow: WorkflowId,
         definition: Option<&str>,
         closing: Option<Closing>,
-    ) -> Result<(DeployedWorkflow, Option<NewFormLink>), OperatorError> {
+    ) -> Result<(DeployedWorkflow, Option<NewFormLink>)> {
         let workspace = self.home(workflow).await?;
         let planned = closing.map(|closing| PlannedLink::new(workspace, workflow, closing));
         let work = Deploy {

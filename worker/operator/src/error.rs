@@ -11,6 +11,9 @@ use letterbox_database::{DatabaseError, RowError, health::OldSchema, migrations:
 use letterbox_workflow::{Problem, account::AccountError};
 use tokio_postgres::error::SqlState;
 
+/// What an order gives, or why it was not carried out.
+pub type Result<T, E = OperatorError> = std::result::Result<T, E>;
+
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -376,11 +379,11 @@ fn listed(problems: &[Problem]) -> String {
 /// Turns a broken constraint into a reason; every other error stays a database error.
 pub(crate) trait Explain<T> {
     /// `reason` if the error has this code.
-    fn explain(self, code: &SqlState, reason: Reason) -> Result<T, OperatorError>;
+    fn explain(self, code: &SqlState, reason: Reason) -> Result<T>;
 }
 
 impl<T> Explain<T> for Result<T, DatabaseError> {
-    fn explain(self, code: &SqlState, reason: Reason) -> Result<T, OperatorError> {
+    fn explain(self, code: &SqlState, reason: Reason) -> Result<T> {
         self.map_err(|error| match &error.code {
             Some(given) if given == code => reason.into(),
             _ => error.into(),

@@ -8,7 +8,7 @@ use letterbox_common::{
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, received::a_day_ago};
+use crate::{Operator, OperatorError, Reason, Result, asking::Sought, received::a_day_ago};
 
 statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
@@ -162,7 +162,7 @@ impl PlannedLink {
         workspace: WorkspaceId,
         workflow: WorkflowId,
         closing: Closing,
-    ) -> Result<Self, OperatorError> {
+    ) -> Result<Self> {
         Ok(Self {
             workspace,
             workflow,
@@ -220,7 +220,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         closing: Closing,
-    ) -> Result<NewFormLink, OperatorError> {
+    ) -> Result<NewFormLink> {
         let planned = PlannedLink::new(self.home(workflow).await?, workflow, closing)?;
         let making = self.database.transaction("create form link", &planned);
         let made = making.await;
@@ -229,14 +229,14 @@ impl Operator {
     }
 
     /// Ends the live link of a workflow, which stays deployed.
-    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<FormLinkRow, OperatorError> {
+    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<FormLinkRow> {
         let workspace = self.home(workflow).await?;
         let ended = end_form_link(self, workspace, workflow).await?;
         ended.found("live form link")
     }
 
     /// Lists live links, which a move would end.
-    pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
+    pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>> {
         let (workflow, workspace, user) = match of {
             Losing::Workflow(workflow) => (Some(workflow), Some(self.home(workflow).await?), None),
             Losing::Workspace(workspace) => (None, Some(workspace), None),

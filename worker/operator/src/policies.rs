@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{AccountRow, Operator, OperatorError, Reason, error::Explain, json};
+use crate::{AccountRow, Operator, Reason, Result, error::Explain, json};
 
 statements! {
     /// The policy of a workspace that holds now.
@@ -147,18 +147,14 @@ pub struct RulingChange {
 
 impl Operator {
     /// Gives the current policy of a workspace.
-    pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
+    pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow> {
         self.need_workspace(workspace).await?;
         let found = policy(self, workspace).await?;
         Ok(found.unwrap_or_else(|| PolicyRow::default_of(workspace)))
     }
 
     /// Gives a former version of a policy; 0 is the default.
-    pub async fn policy_version(
-        &self,
-        workspace: WorkspaceId,
-        version: i32,
-    ) -> Result<PolicyRow, OperatorError> {
+    pub async fn policy_version(&self, workspace: WorkspaceId, version: i32) -> Result<PolicyRow> {
         self.need_workspace(workspace).await?;
         let found = match version {
             0 => Some(PolicyRow::default_of(workspace)),
@@ -172,7 +168,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         limit: u32,
-    ) -> Result<Vec<PolicyVersion>, OperatorError> {
+    ) -> Result<Vec<PolicyVersion>> {
         self.need_workspace(workspace).await?;
         policy_history(self, workspace, limit.into()).await
     }
@@ -183,7 +179,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         policy: &str,
-    ) -> Result<PolicyChange, OperatorError> {
+    ) -> Result<PolicyChange> {
         let current = self.policy(workspace).await?.policy.to_string();
         let accounts = self.accounts(workspace).await?;
         let deployed = self.deployed_actions(workspace).await?;
@@ -191,11 +187,7 @@ impl Operator {
     }
 
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.
-    pub async fn set_policy(
-        &self,
-        workspace: WorkspaceId,
-        policy: &str,
-    ) -> Result<PolicyRow, OperatorError> {
+    pub async fn set_policy(&self, workspace: WorkspaceId, policy: &str) -> Result<PolicyRow> {
         self.replace_policy(workspace, policy, None).await
     }
 
@@ -205,7 +197,7 @@ impl Operator {
         workspace: WorkspaceId,
         policy: &str,
         version: Option<i32>,
-    ) -> Result<PolicyRow, OperatorError> {
+    ) -> Result<PolicyRow> {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
         let set = set_policy(&self.database, workspace, policy, version).await;
@@ -218,7 +210,7 @@ impl Operator {
     pub(crate) async fn deployed_actions(
         &self,
         workspace: WorkspaceId,
-    ) -> Result<Vec<DeployedActions>, OperatorError> {
+    ) -> Result<Vec<DeployedActions>> {
         deployed_actions(self, workspace).await
     }
 }
@@ -229,7 +221,7 @@ pub(crate) fn compare_policies(
     policy: &str,
     accounts: &[AccountRow],
     deployed: &[DeployedActions],
-) -> Result<PolicyChange, OperatorError> {
+) -> Result<PolicyChange> {
     let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
     let mut warnings = Vec::new();
     // One that can't be read denies everything; it must be possible to replace it.

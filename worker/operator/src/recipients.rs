@@ -6,7 +6,7 @@ use letterbox_common::{
 };
 use letterbox_database::{FromRow, statements};
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, Reason, Result};
 
 statements! {
     /// The public half of the key of the process that was started last.
@@ -28,7 +28,7 @@ impl Operator {
     ///
     /// # Errors
     /// When none of them runs.
-    pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient, OperatorError> {
+    pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient> {
         let program = match column {
             SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Program::Gateway,
             SealedColumn::AccountCredential

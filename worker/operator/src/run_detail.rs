@@ -16,8 +16,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, Submission,
-    asking::Sought, optional_json,
+    CancelOutcome, Operator, Reason, Result, RetryOutcome, RunRow, Submission, asking::Sought,
+    optional_json,
 };
 
 statements! {
@@ -251,7 +251,7 @@ impl RunDetail {
 
 impl Operator {
     /// Gives one run with its input and its actions.
-    pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+    pub async fn run(&self, id: RunId) -> Result<RunDetail> {
         let mut found = run(self, id).await?.found("run")?;
         let workspace = found.row.workspace_id;
         found.actions = run_actions(self, workspace, id).await?;
@@ -268,11 +268,7 @@ impl Operator {
 
     /// As [`Self::run`], with the responses to its actions, as far as they are kept and these keys
     /// open them. They are for operators only.
-    pub async fn run_with_answers(
-        &self,
-        id: RunId,
-        keys: Option<&KeyRing>,
-    ) -> Result<RunDetail, OperatorError> {
+    pub async fn run_with_answers(&self, id: RunId, keys: Option<&KeyRing>) -> Result<RunDetail> {
         let mut run = self.run(id).await?;
         let workspace = run.row.workspace_id;
         for (id_of_action, sealed) in kept_answers(self, workspace, id).await? {
@@ -298,7 +294,7 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such run, or it is over.
-    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome, OperatorError> {
+    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome> {
         let workspace = self.workspace_of_run(run).await?;
         let cancelled = self.cancel_runs(workspace, &[run]).await?;
         let outcome = cancelled.first().and_then(|one| one.outcome);
@@ -310,7 +306,7 @@ impl Operator {
     /// # Errors
     /// When there is no such run, it did not end in a way that can be retried, or its input was
     /// forgotten.
-    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail, OperatorError> {
+    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail> {
         let workspace = self.workspace_of_run(run).await?;
         let retried = self.retry_runs(workspace, &[run], None).await?;
         match retried.first().and_then(|one| one.outcome) {
@@ -320,7 +316,7 @@ impl Operator {
         }
     }
 
-    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
+    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId> {
         Ok(run_workspace(self, run).await?.found("run")?.0)
     }
 
@@ -329,7 +325,7 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such run, or it is not over.
-    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail> {
         match erase_run(self, id).await? {
             None => Err(Reason::NotFound("run").into()),
             Some((false,)) => Err(Reason::RunNotOver.into()),

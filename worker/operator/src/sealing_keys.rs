@@ -9,7 +9,7 @@ use letterbox_database::{Client, Parameters, Row, RowError, statements};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, Reason, Result};
 
 /// Rows that a rotation loads at a time. Each is sealed again in a short statement of its own.
 const PAGE: i64 = 500;
@@ -189,7 +189,7 @@ impl Operator {
     ///
     /// # Errors
     /// When a value can't be decrypted. What was sealed until then stays so.
-    pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation, OperatorError> {
+    pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation> {
         let mut rotation = Rotation::default();
         for column in SealedColumn::ALL {
             let each = async |row: &Row| {
@@ -208,10 +208,7 @@ impl Operator {
     }
 
     /// The sealed values that do not open: table, column, id and why.
-    pub(crate) async fn closed_values(
-        &self,
-        keys: &KeyRings,
-    ) -> Result<Vec<String>, OperatorError> {
+    pub(crate) async fn closed_values(&self, keys: &KeyRings) -> Result<Vec<String>> {
         let mut closed = Vec::new();
         for column in SealedColumn::ALL {
             let each = async |row: &Row| {
@@ -233,8 +230,8 @@ impl Operator {
     async fn each_sealed(
         &self,
         column: SealedColumn,
-        mut each: impl AsyncFnMut(&Row) -> Result<(), OperatorError>,
-    ) -> Result<(), OperatorError> {
+        mut each: impl AsyncFnMut(&Row) -> Result<()>,
+    ) -> Result<()> {
         let mut after = None;
         loop {
             let page = self.sealed_values(column, after).await?;
@@ -253,7 +250,7 @@ impl Operator {
         &self,
         column: SealedColumn,
         after: Option<SealedKey>,
-    ) -> Result<Vec<Row>, OperatorError> {
+    ) -> Result<Vec<Row>> {
         let (workspace, id, action) = match after {
             Some((workspace, id, action)) => (Some(workspace), Some(id), action),
             None => (None, None, None),
@@ -272,12 +269,7 @@ impl Operator {
     }
 
     /// Replaces a sealed value unless it has changed. Gives how many were replaced: 1 or 0.
-    async fn replace_sealed(
-        &self,
-        column: SealedColumn,
-        row: &Row,
-        new: &[u8],
-    ) -> Result<u64, OperatorError> {
+    async fn replace_sealed(&self, column: SealedColumn, row: &Row, new: &[u8]) -> Result<u64> {
         let (workspace, id, action) = key_of(column, row)?;
         let old: &[u8] = row.try_get("value")?;
         let row: Parameters<'_> = &[
@@ -298,11 +290,7 @@ impl Operator {
 }
 
 /// The value sealed with the first key; `None` if it is already.
-fn reseal(
-    keys: &KeyRing,
-    column: SealedColumn,
-    row: &Row,
-) -> Result<Option<Vec<u8>>, OperatorError> {
+fn reseal(keys: &KeyRing, column: SealedColumn, row: &Row) -> Result<Option<Vec<u8>>> {
     let resealed = keys.reseal(place_of(column, row)?, row.try_get("value")?);
     let id: Uuid = row.try_get("id")?;
     Ok(resealed.map_err(|error| Reason::SealedValue {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Orderer, Reason, check_name, error::Explain};
+use crate::{Operator, Orderer, Reason, Result, check_name, error::Explain};
 
 statements! {
     /// Creates a sign-in link for a user, and deletes the user's expired ones.
@@ -169,7 +169,7 @@ fn signing_in(desk: &Database, browser: &Browser) -> Database {
 
 impl Operator {
     /// Makes a link with which a user signs in to the desk, within ten minutes and once.
-    pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink, OperatorError> {
+    pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink> {
         let token = Token::generate()?;
         let made = make_sign_in_link(&self.database, user, &token.hash()).await;
         let missing = Reason::NotFound("user");
@@ -182,7 +182,7 @@ impl Operator {
     }
 
     /// Ends a user's sessions and sign-in links, and unbinds the user from issuers.
-    pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
+    pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut> {
         sign_out_user(self, user).await
     }
 
@@ -190,7 +190,7 @@ impl Operator {
     ///
     /// # Errors
     /// When it is no URL of an issuer, or isn't HTTPS.
-    pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
+    pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>> {
         let url = Url::parse(issuer).ok();
         let is_fit = url
             .is_some_and(|url| is_confidential(url.scheme(), url.host_str().unwrap_or_default()));
@@ -202,7 +202,7 @@ impl Operator {
     }
 
     /// Takes that back. Sessions that have begun go on.
-    pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
+    pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>> {
         if distrust_issuer(self, issuer).await? == 0 {
             return Err(Reason::NotFound("trusted issuer").into());
         }
@@ -210,13 +210,13 @@ impl Operator {
     }
 
     /// Lists the issuers that are trusted.
-    pub async fn issuers(&self) -> Result<Vec<Issuer>, OperatorError> {
+    pub async fn issuers(&self) -> Result<Vec<Issuer>> {
         issuers(self).await
     }
 
     /// Forgets as whom an issuer knows a user. If they have been here before, they sign in by a
     /// link next, and by the issuer in the same browser.
-    pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
+    pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<()> {
         match unbind_issuer(self, issuer, user).await? {
             0 => Err(Reason::NotFound("user whom this issuer knows").into()),
             _ => Ok(()),
@@ -229,7 +229,7 @@ impl Operator {
         desk: &Database,
         vouched: &Vouched,
         browser: Browser,
-    ) -> Result<Option<Token>, OperatorError> {
+    ) -> Result<Option<Token>> {
         let session = Token::generate()?;
         let hash = session.hash();
         let former = browser.former();
@@ -252,7 +252,7 @@ impl Operator {
         desk: &Database,
         link: &Token,
         browser: &Browser,
-    ) -> Result<Option<LivingLink>, OperatorError> {
+    ) -> Result<Option<LivingLink>> {
         let asked_with = browser.asked_with();
         Ok(sign_in_link(
             desk,
@@ -269,7 +269,7 @@ impl Operator {
         desk: &Database,
         link: &Token,
         browser: Browser,
-    ) -> Result<Option<Token>, OperatorError> {
+    ) -> Result<Option<Token>> {
         let session = Token::generate()?;
         let former = browser.former();
         let asked_with = browser.asked_with();
@@ -292,7 +292,7 @@ impl Operator {
         email: &str,
         client: &str,
         browser: &Token,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         Ok(ask_sign_in_link(desk, email, client, &browser.hash()).await?)
     }
 
@@ -303,7 +303,7 @@ impl Operator {
         session: &Token,
         address: String,
         orderer: Orderer,
-    ) -> Result<Option<Self>, OperatorError> {
+    ) -> Result<Option<Self>> {
         let desk = desk.saying([
             ("letterbox.session", hex::encode(session.hash())),
             ("letterbox.address", address),
@@ -322,13 +322,13 @@ impl Operator {
     }
 
     /// Says the name of the person whose orders these are.
-    pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
+    pub async fn call_me(&self, name: &str) -> Result<()> {
         check_name(name)?;
         call_me(self, name).await
     }
 
     /// Ends the session in which these orders are given.
-    pub async fn end_session(&self) -> Result<(), OperatorError> {
+    pub async fn end_session(&self) -> Result<()> {
         end_session(self).await
     }
 }

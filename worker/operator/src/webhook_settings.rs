@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
 use crate::{
-    Operator, OperatorError, Reason, error::Explain, given, optional_json, strict::strict_json,
+    Operator, Reason, Result, error::Explain, given, optional_json, strict::strict_json,
     workspace_settings::Nullable,
 };
 
@@ -161,7 +161,7 @@ impl WebhookSettings {
 
     /// Checks all of them. Gives the rules, and the secret: that which the tool has given, or a new
     /// one.
-    pub(crate) fn check(&self, given: Option<Secret>) -> Result<(Rules, Secret), OperatorError> {
+    pub(crate) fn check(&self, given: Option<Secret>) -> Result<(Rules, Secret)> {
         let tool = self.tool();
         let text = self.rules_text();
         let rules = rules_of(tool, text.as_deref())?;
@@ -246,7 +246,7 @@ impl WebhookSettings {
         workspace: WorkspaceId,
         webhook: WebhookId,
         secret_sealed: &[u8],
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let rules = self.rules_text();
         let same_by = self.same_by().to_string();
         let created = create_webhook(
@@ -274,7 +274,7 @@ impl WebhookSettings {
         workspace: WorkspaceId,
         webhook: WebhookId,
         former: &Self,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let all = self.over(former);
         change_webhook(
             operator,
@@ -307,7 +307,7 @@ pub fn rules_of(tool: Tool, rules: Option<&str>) -> Result<Rules, Reason> {
 
 /// The secret that a sender has already, or its public key, if these rules can use it; else a new
 /// one.
-pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secret, OperatorError> {
+pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secret> {
     let secret = match given {
         Some(secret) if secret.expose().len() < MIN_SECRET => {
             let told = format!("a secret must have at least {MIN_SECRET} characters");

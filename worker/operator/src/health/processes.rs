@@ -7,7 +7,7 @@ use super::{
     database::ALLOW_CONNECTIONS,
     finding::{Finding, Verdict},
 };
-use crate::{Operator, OperatorError};
+use crate::{Operator, Result};
 
 /// How many gateways and workers that have trouble are named.
 const MAX_TROUBLED: usize = 3;
@@ -89,14 +89,14 @@ pub(super) struct Processes {
 }
 
 impl Operator {
-    pub(super) async fn processes(&self) -> Result<Processes, OperatorError> {
+    pub(super) async fn processes(&self) -> Result<Processes> {
         let all = living_processes(self).await?;
         let (places,) = places(self).await?;
         Ok(Processes { all, places })
     }
 
     /// Whether the settings that the processes tell agree with each other and with the database.
-    pub(super) async fn examine_settings(&self) -> Result<[Finding; 5], OperatorError> {
+    pub(super) async fn examine_settings(&self) -> Result<[Finding; 5]> {
         let differing = doctor_differing(self).await?;
         let differing: Vec<String> = differing.into_iter().map(|(one,)| one).collect();
         let unsent = doctor_unsent(self).await?;
