@@ -76,12 +76,6 @@ WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed IS NOT NULL";
     desk fn run_workspace(run: RunId) -> Option<(WorkspaceId,)> = "
 SELECT r.workspace_id
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
-
-    /// Forgets the input and the requests of a run, if it is over.
-    fn erase_run(run: RunId) -> Option<(bool,)> = "
-SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
-       AND erase_run(r.workspace_id, r.run_id) AS erased
-FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 }
 
 /// An action as far as a run has executed it.
@@ -155,11 +149,12 @@ pub struct FailedAnswer {
 }
 
 /// An approval as part of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct ActionApproval {
     /// The id by which it is answered.
     pub approval_id: ApprovalId,
     /// The answer so far.
+    #[row(name = approval_state)]
     pub state: ApprovalState,
     /// Who answered; `None` while it is open, and if it expired.
     pub decided_by: Option<UserId>,
@@ -176,18 +171,8 @@ pub struct ActionApproval {
 impl ActionApproval {
     /// `None` if no person was asked.
     fn of(row: &Row) -> Result<Option<Self>, RowError> {
-        let Some(approval_id) = row.try_get("approval_id")? else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            approval_id,
-            state: row.try_get("approval_state")?,
-            decided_by: row.try_get("decided_by")?,
-            decided_by_name: row.try_get("decided_by_name")?,
-            decided_at: row.try_get("decided_at")?,
-            reason: row.try_get("reason")?,
-            expires_at: row.try_get("expires_at")?,
-        }))
+        let asked: Option<ApprovalId> = row.try_get("approval_id")?;
+        asked.map(|_| Self::from_row(row)).transpose()
     }
 }
 
@@ -326,10 +311,10 @@ impl Operator {
     /// # Errors
     /// When there is no such run, or it is not over.
     pub async fn erase_run(&self, id: RunId) -> Result<RunDetail> {
-        match erase_run(self, id).await? {
-            None => Err(Reason::NotFound("run").into()),
-            Some((false,)) => Err(Reason::RunNotOver.into()),
-            Some((true,)) => self.run(id).await,
+        let workspace = self.workspace_of_run(id).await?;
+        match self.erase_runs(workspace, &[id]).await?.is_empty() {
+            true => Err(Reason::RunNotOver.into()),
+            false => self.run(id).await,
         }
     }
 }
