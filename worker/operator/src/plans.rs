@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    LiveLink, Losing, Operator, Reason, Result, deploys::AccountWarnings, json, workflows::GONE,
+    LiveLink, Losing, Operator, Reason, Result, deploys::account_warnings, json, workflows::GONE,
 };
 
 statements! {
@@ -162,13 +162,8 @@ impl Operator {
         owner: UserId,
         definition: &Definition,
     ) -> Result<Vec<String>> {
-        let work = AccountWarnings {
-            workspace,
-            owner,
-            definition,
-        };
-        let warnings = self.database.transaction("account warnings", &work).await?;
-        Ok([definition.warnings(), warnings.unwrap_or_default()].concat())
+        let of_accounts = account_warnings(self, workspace, owner, definition).await?;
+        Ok([definition.warnings(), of_accounts].concat())
     }
 }
 
