@@ -23,20 +23,25 @@ struct RecipientKey {
     public_key: Vec<u8>,
 }
 
+/// The processes that open the values of a column.
+pub(crate) fn opened_by(column: SealedColumn) -> Program {
+    match column {
+        SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Program::Gateway,
+        SealedColumn::AccountCredential
+        | SealedColumn::ClientSecret
+        | SealedColumn::Grant
+        | SealedColumn::ActionAnswer
+        | SealedColumn::SubscriptionSecret => Program::Worker,
+    }
+}
+
 impl Operator {
     /// The key to which a new value of a column is sealed, which those processes open that use it.
     ///
     /// # Errors
     /// When none of them runs.
     pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient> {
-        let program = match column {
-            SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Program::Gateway,
-            SealedColumn::AccountCredential
-            | SealedColumn::ClientSecret
-            | SealedColumn::Grant
-            | SealedColumn::ActionAnswer
-            | SealedColumn::SubscriptionSecret => Program::Worker,
-        };
+        let program = opened_by(column);
         let found = recipient(self, program).await?;
         let found = found.and_then(|key| Recipient::from_bytes(key.key_id, &key.public_key));
         found.ok_or(Reason::NoRecipient(program).into())
