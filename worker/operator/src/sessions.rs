@@ -39,16 +39,16 @@ DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
 
     /// Begins a session for an issuer's subject.
     desk fn begin_session_by(
-        issuer: &str, subject: &str, email: Option<&str>, former: Option<&[u8]>, session: &[u8],
+        issuer: &str, subject: &str, email: Option<&str>, former: Option<Vec<u8>>, session: &[u8],
     ) -> (Option<UserId>,) = "SELECT begin_session_by($1, $2, $3, $4, $5) AS user_id";
 
     /// The user of a sign-in link.
-    desk fn sign_in_link(link: &[u8], browser: Option<&[u8]>) -> Option<LivingLink> = "
+    desk fn sign_in_link(link: &[u8], browser: Option<Vec<u8>>) -> Option<LivingLink> = "
 SELECT email, is_here FROM sign_in_link($1, $2)";
 
     /// Begins a session for a link, which is used up.
     desk fn begin_session(
-        link: &[u8], browser: Option<&[u8]>, email: Option<&str>, former: Option<&[u8]>,
+        link: &[u8], browser: Option<Vec<u8>>, email: Option<&str>, former: Option<Vec<u8>>,
         session: &[u8],
     ) -> (Option<UserId>,) = "SELECT begin_session($1, $2, $3, $4, $5) AS user_id";
 
@@ -111,12 +111,12 @@ pub struct Browser {
 }
 
 impl Browser {
-    fn former(&self) -> Option<[u8; 32]> {
-        self.session.as_ref().map(Token::hash)
+    fn former(&self) -> Option<Vec<u8>> {
+        Some(self.session.as_ref()?.hash().to_vec())
     }
 
-    fn asked_with(&self) -> Option<[u8; 32]> {
-        self.asked_with.as_ref().map(Token::hash)
+    fn asked_with(&self) -> Option<Vec<u8>> {
+        Some(self.asked_with.as_ref()?.hash().to_vec())
     }
 }
 
@@ -231,16 +231,14 @@ impl Operator {
         browser: Browser,
     ) -> Result<Option<Token>> {
         let session = Token::generate()?;
-        let hash = session.hash();
-        let former = browser.former();
         // The database decides who that is: a desk in foreign hands would name anybody.
         let (user,) = begin_session_by(
             &signing_in(desk, &browser),
             &vouched.issuer,
             &vouched.subject,
             vouched.email.as_deref(),
-            former.as_ref().map(|hash| &hash[..]),
-            &hash,
+            browser.former(),
+            &session.hash(),
         )
         .await?;
         Ok(user.map(|_| session))
@@ -253,13 +251,7 @@ impl Operator {
         link: &Token,
         browser: &Browser,
     ) -> Result<Option<LivingLink>> {
-        let asked_with = browser.asked_with();
-        Ok(sign_in_link(
-            desk,
-            &link.hash(),
-            asked_with.as_ref().map(|hash| &hash[..]),
-        )
-        .await?)
+        Ok(sign_in_link(desk, &link.hash(), browser.asked_with()).await?)
     }
 
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
@@ -271,14 +263,12 @@ impl Operator {
         browser: Browser,
     ) -> Result<Option<Token>> {
         let session = Token::generate()?;
-        let former = browser.former();
-        let asked_with = browser.asked_with();
         let (user,) = begin_session(
             &signing_in(desk, &browser),
             &link.hash(),
-            asked_with.as_ref().map(|hash| &hash[..]),
+            browser.asked_with(),
             browser.email.as_deref(),
-            former.as_ref().map(|hash| &hash[..]),
+            browser.former(),
             &session.hash(),
         )
         .await?;
