@@ -14,15 +14,10 @@ use url::Url;
 use crate::{AccountRow, Operator, Reason, Result, error::Explain, json};
 
 statements! {
-    /// The policy of a workspace that holds now.
-    desk fn policy(workspace: WorkspaceId) -> Option<PolicyRow> = "
+    /// One version of a policy, or the one that holds now.
+    desk fn policy(workspace: WorkspaceId, version: Option<i32>) -> Option<PolicyRow> = "
 SELECT workspace_id, version, policy FROM policies
-WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
-
-    /// One version of a policy.
-    desk fn policy_version(workspace: WorkspaceId, version: i32) -> Option<PolicyRow> = "
-SELECT workspace_id, version, policy FROM policies
-WHERE workspace_id = $1 AND version = $2";
+WHERE workspace_id = $1 AND ($2::integer IS NULL OR version = $2) ORDER BY version DESC LIMIT 1";
 
     /// The versions of a policy, newest first, with who has set them.
     desk fn policy_history(workspace: WorkspaceId, limit: i64) -> Vec<PolicyVersion> = "
@@ -149,7 +144,7 @@ impl Operator {
     /// Gives the current policy of a workspace.
     pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow> {
         self.need_workspace(workspace).await?;
-        let found = policy(self, workspace).await?;
+        let found = policy(self, workspace, None).await?;
         Ok(found.unwrap_or_else(|| PolicyRow::default_of(workspace)))
     }
 
@@ -158,7 +153,7 @@ impl Operator {
         self.need_workspace(workspace).await?;
         let found = match version {
             0 => Some(PolicyRow::default_of(workspace)),
-            version => policy_version(self, workspace, version).await?,
+            version => policy(self, workspace, Some(version)).await?,
         };
         found.ok_or(Reason::NotFound("version of the policy").into())
     }
