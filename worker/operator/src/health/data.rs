@@ -297,10 +297,9 @@ impl Operator {
 
     pub(super) async fn examine_policies(&self) -> Result<Finding> {
         let waiting = doctor_policies(self).await?;
-        let waiting: Vec<String> = waiting.into_iter().map(|(name,)| name).collect();
         Ok(Finding::of_list(
             "policies",
-            &waiting,
+            waiting.into_iter().map(|(name,)| name),
             Verdict::Warning,
             "none makes every action wait",
             "letterbox policy set, with a rule that allows: no action goes on by itself",

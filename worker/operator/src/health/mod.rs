@@ -38,13 +38,10 @@ impl Operator {
         found.extend(self.examine_settings().await?);
         found.push(self.examine_policies().await?);
         found.extend(processes.found(takes_writes));
-        let behind = data::subscriptions_behind(self, data::LATE_SECONDS)
-            .await?
-            .into_iter()
-            .filter_map(|one| one.queue.or(one.url));
+        let behind = data::subscriptions_behind(self, data::LATE_SECONDS).await?;
         found.push(Finding::of_list(
             "subscriptions",
-            &behind.collect::<Vec<_>>(),
+            behind.into_iter().filter_map(|one| one.queue.or(one.url)),
             Verdict::Warning,
             "none is behind",
             "letterbox status says why",
