@@ -11,8 +11,8 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason, Result,
-    WebhookSettings,
+    AccountRow, AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason,
+    Result, WebhookSettings,
 };
 
 /// The account that the demo's actions call.
@@ -45,6 +45,14 @@ impl Demo {
             workspace: self.workspace_id,
             webhook: self.webhook_id,
         }
+    }
+}
+
+/// What was asked for; `None` if there is no such thing any more.
+fn still<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(OperatorError::Refused(Reason::NotFound(_))) => Ok(None),
+        found => found.map(Some),
     }
 }
 
@@ -90,11 +98,8 @@ impl Operator {
     }
 
     async fn is_member(&self, workspace: WorkspaceId, user: UserId) -> Result<bool> {
-        match self.members(workspace).await {
-            Ok(members) => Ok(members.iter().any(|member| member.user_id == user)),
-            Err(OperatorError::Refused(Reason::NotFound(_))) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let members = still(self.members(workspace).await)?.unwrap_or_default();
+        Ok(members.iter().any(|member| member.user_id == user))
     }
 
     async fn create_demo_workspace(&self) -> Result<(WorkspaceId, UserId)> {
@@ -112,19 +117,15 @@ impl Operator {
         workspace: WorkspaceId,
         before: Option<&Demo>,
     ) -> Result<(WebhookId, String)> {
-        if let Some(before) = before {
-            let webhooks = self.webhooks(workspace).await?;
-            let mut live = webhooks
-                .iter()
-                .filter(|webhook| webhook.deleted_at.is_none());
-            if live.any(|webhook| webhook.webhook_id == before.webhook_id) {
-                return Ok((before.webhook_id, before.webhook_secret.clone()));
-            }
+        if let Some(before) = before
+            && let Some(webhook) = still(self.webhook(before.webhook_id).await)?
+            && webhook.deleted_at.is_none()
+        {
+            return Ok((before.webhook_id, before.webhook_secret.clone()));
         }
         let settings = WebhookSettings::of("Demo tool");
-        let created = self
-            .create_webhook(keys, workspace, &settings, None)
-            .await?;
+        let creating = self.create_webhook(keys, workspace, &settings, None);
+        let created = creating.await?;
         let secret = created.secret_text().unwrap_or_default();
         Ok((created.address.webhook, secret))
     }
@@ -138,10 +139,8 @@ impl Operator {
         receiver: &Url,
     ) -> Result<()> {
         let accounts = self.accounts(workspace).await?;
-        let mut connected = accounts
-            .iter()
-            .filter(|account| account.disconnected_at.is_none());
-        if let Some(account) = connected.find(|account| account.name == ACCOUNT) {
+        let is_it = |one: &&AccountRow| one.disconnected_at.is_none() && one.name == ACCOUNT;
+        if let Some(account) = accounts.iter().find(is_it) {
             if account.base_url == receiver.as_str() {
                 return Ok(());
             }
@@ -161,14 +160,11 @@ impl Operator {
         before: Option<&Demo>,
         definition: &str,
     ) -> Result<WorkflowId> {
-        if let Some(before) = before {
-            let workflows = self.workflows(workspace).await?;
-            let mut living = workflows
-                .iter()
-                .filter(|one| one.state != WorkflowState::Deleted);
-            if living.any(|workflow| workflow.workflow_id == before.workflow_id) {
-                return Ok(before.workflow_id);
-            }
+        if let Some(before) = before
+            && let Some(workflow) = still(self.workflow(before.workflow_id).await)?
+            && workflow.row.state != WorkflowState::Deleted
+        {
+            return Ok(before.workflow_id);
         }
         let creating = self.create_workflow(workspace, owner, "Demo requests", definition);
         let workflow = creating.await?.workflow_id;
