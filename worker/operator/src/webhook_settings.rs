@@ -239,9 +239,7 @@ impl WebhookSettings {
     fn rules_text(&self) -> Option<String> {
         self.rules.as_ref().map(Value::to_string)
     }
-}
 
-impl WebhookSettings {
     /// Stores the settings of a new webhook, which have been checked.
     pub(crate) async fn store(
         &self,
@@ -279,14 +277,8 @@ impl WebhookSettings {
         former: &Self,
     ) -> Result<()> {
         let all = self.over(former);
-        change_webhook(
-            operator,
-            workspace,
-            webhook,
-            all.networks(),
-            all.kept_headers(),
-        )
-        .await
+        let (networks, kept) = (all.networks(), all.kept_headers());
+        change_webhook(operator, workspace, webhook, networks, kept).await
     }
 }
 
