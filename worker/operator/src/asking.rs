@@ -23,3 +23,10 @@ impl<T> Sought<T> for Option<T> {
         self.ok_or(Reason::NotFound(noun).into())
     }
 }
+
+/// So many were found, or changed.
+impl Sought<()> for u64 {
+    fn found(self, noun: &'static str) -> Result<()> {
+        (self > 0).then_some(()).found(noun)
+    }
+}

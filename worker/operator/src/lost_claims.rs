@@ -50,8 +50,7 @@ impl Operator {
         };
         let (high, low) = key.halves();
         let id = Uuid::from_bytes(*id);
-        Ok(claim_lost(self, kind, workspace, high, low, id, releases)
-            .await?
-            .0)
+        let claiming = claim_lost(self, kind, workspace, high, low, id, releases);
+        Ok(claiming.await?.0)
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, Orderer, Reason, Result, check_name, error::Explain};
+use crate::{Operator, Orderer, Reason, Result, asking::Sought, check_name, error::Explain};
 
 statements! {
     /// Creates a sign-in link for a user, and deletes the user's expired ones.
@@ -203,9 +203,8 @@ impl Operator {
 
     /// Takes that back. Sessions that have begun go on.
     pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>> {
-        if distrust_issuer(self, issuer).await? == 0 {
-            return Err(Reason::NotFound("trusted issuer").into());
-        }
+        let distrusted = distrust_issuer(self, issuer).await?;
+        distrusted.found("trusted issuer")?;
         self.issuers().await
     }
 
@@ -217,10 +216,8 @@ impl Operator {
     /// Forgets as whom an issuer knows a user. If they have been here before, they sign in by a
     /// link next, and by the issuer in the same browser.
     pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<()> {
-        match unbind_issuer(self, issuer, user).await? {
-            0 => Err(Reason::NotFound("user whom this issuer knows").into()),
-            _ => Ok(()),
-        }
+        let unbound = unbind_issuer(self, issuer, user).await?;
+        unbound.found("user whom this issuer knows")
     }
 
     /// Begins a session of the desk for a person that an issuer identifies. `None` if it is no

@@ -312,9 +312,7 @@ impl Operator {
         let seconds = overlap.as_secs_f64();
         let made = replace_webhook(self, workspace, former, successor, &sealed, seconds).await?;
         // Another operator may have been faster since it was looked up.
-        if made == 0 {
-            return Err(Reason::NotFound(noun).into());
-        }
+        made.found(noun)?;
         Ok(new)
     }
 

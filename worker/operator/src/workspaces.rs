@@ -42,8 +42,8 @@ LEFT JOIN LATERAL (
 GROUP BY w.workspace_id, w.name ORDER BY w.name, w.workspace_id";
 
     /// Whether there is such a workspace.
-    desk fn workspace_exists(workspace: WorkspaceId) -> (bool,) = "
-SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1) AS exists";
+    desk fn workspace_exists(workspace: WorkspaceId) -> u64 = "
+SELECT FROM workspaces WHERE workspace_id = $1";
 
     /// A workspace's usage.
     fn workspace_usage(workspace: WorkspaceId) -> Option<Usage> = "
@@ -237,9 +237,8 @@ impl Operator {
             let targets = subscriptions.into_iter().map(|one| one.target);
             return Err(Reason::Subscribed(targets.collect()).into());
         }
-        if close_workspace(self, workspace, name).await? == 0 {
-            return Err(Reason::NotFound("workspace of this name").into());
-        }
+        let closed = close_workspace(self, workspace, name).await?;
+        closed.found("workspace of this name")?;
         let mut deleted = 0;
         loop {
             let (rows,) = empty_workspace(self, workspace, PIECE).await?;
@@ -256,12 +255,9 @@ impl Operator {
         &self,
         workspace: impl Into<Option<WorkspaceId>>,
     ) -> Result<()> {
-        let Some(workspace) = workspace.into() else {
-            return Ok(());
-        };
-        match workspace_exists(self, workspace).await? {
-            (true,) => Ok(()),
-            (false,) => Err(Reason::NotFound("workspace").into()),
+        match workspace.into() {
+            Some(workspace) => workspace_exists(self, workspace).await?.found("workspace"),
+            None => Ok(()),
         }
     }
 }
