@@ -12,7 +12,7 @@ use rustls::{
 };
 use url::Url;
 
-use crate::{OperatorError, Reason, check_name};
+use crate::{Reason, Result, check_name};
 
 /// The header that carries a credential, if the account names no other.
 const HEADER: &str = "authorization";
@@ -109,7 +109,7 @@ impl AccountSecret {
     }
 
     /// Checks what no account can use.
-    pub(crate) fn check(&self) -> Result<(), OperatorError> {
+    pub(crate) fn check(&self) -> Result<()> {
         let is_good = match self {
             Self::None => true,
             Self::Bearer(token) => {
@@ -181,7 +181,7 @@ impl AccountSettings {
     }
 
     /// Checks all of them, with the secret.
-    pub(crate) fn check(&self, secret: &AccountSecret) -> Result<(), OperatorError> {
+    pub(crate) fn check(&self, secret: &AccountSecret) -> Result<()> {
         check_name(&self.name)?;
         if self.name.chars().count() > 100 {
             return Err(Reason::InvalidAccountName.into());

@@ -9,7 +9,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, run_detail::FailedAnswer};
+use crate::{Operator, Reason, Result, asking::Sought, run_detail::FailedAnswer};
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -62,7 +62,7 @@ impl Operator {
         account: AccountId,
         path: &str,
         patience: Duration,
-    ) -> Result<TrialRow, OperatorError> {
+    ) -> Result<TrialRow> {
         let found = self.connected_account(account).await?;
         if found.sender.is_some() || !path.starts_with('/') || path.len() > 2_000 {
             return Err(Reason::InvalidTrial.into());
@@ -83,7 +83,7 @@ impl Operator {
     }
 
     /// The last trials of the accounts of a workspace.
-    pub async fn trials(&self, workspace: WorkspaceId) -> Result<Vec<TrialRow>, OperatorError> {
+    pub async fn trials(&self, workspace: WorkspaceId) -> Result<Vec<TrialRow>> {
         trials(self, workspace, None).await
     }
 }

@@ -17,7 +17,7 @@ use tokio_postgres::error::SqlState;
 use url::Url;
 
 use crate::{
-    AccountSecret, AccountSettings, Operator, OperatorError, Reason, asking::Sought, error::Explain,
+    AccountSecret, AccountSettings, Operator, Reason, Result, asking::Sought, error::Explain,
 };
 
 /// The columns of an [`AccountRow`].
@@ -202,7 +202,7 @@ impl Operator {
         user: UserId,
         settings: &AccountSettings,
         secret: &AccountSecret,
-    ) -> Result<AccountRow, OperatorError> {
+    ) -> Result<AccountRow> {
         settings.check(secret)?;
         let account = AccountId::generate();
         let token_url = settings.token_url.as_ref().map(Url::as_str);
@@ -264,7 +264,7 @@ impl Operator {
         keys: &dyn Seal,
         account: AccountId,
         secret: &AccountSecret,
-    ) -> Result<AccountRow, OperatorError> {
+    ) -> Result<AccountRow> {
         secret.check()?;
         if let AccountSecret::Client(Some(secret)) = secret {
             return self.rotate_client_secret(keys, account, secret).await;
@@ -290,31 +290,25 @@ impl Operator {
     }
 
     /// A connected account.
-    pub(crate) async fn connected_account(
-        &self,
-        account: AccountId,
-    ) -> Result<AccountRow, OperatorError> {
+    pub(crate) async fn connected_account(&self, account: AccountId) -> Result<AccountRow> {
         self::account(self, account)
             .await?
             .found("connected account")
     }
 
     /// Lists the accounts of a workspace, disconnected ones included.
-    pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>, OperatorError> {
+    pub async fn accounts(&self, workspace: WorkspaceId) -> Result<Vec<AccountRow>> {
         self.need_workspace(workspace).await?;
         accounts(self, workspace).await
     }
 
     /// Lists the accounts that wait for their owners to connect them, and with them their runs.
-    pub async fn waiting_accounts(&self) -> Result<Vec<AccountRow>, OperatorError> {
+    pub async fn waiting_accounts(&self) -> Result<Vec<AccountRow>> {
         waiting_accounts(self).await
     }
 
     /// Lists which deployed workflows of a workspace call which accounts.
-    pub async fn account_uses(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<AccountUse>, OperatorError> {
+    pub async fn account_uses(&self, workspace: WorkspaceId) -> Result<Vec<AccountUse>> {
         let deployed = self.deployed_actions(workspace).await?;
         // A release that a newer version has written tells nothing of its accounts.
         let uses = deployed.iter().flat_map(|workflow| {
@@ -334,18 +328,12 @@ impl Operator {
 
     /// Lists what accounts answered last, if one of the newest actions of the workspace called
     /// them.
-    pub async fn last_answers(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<LastAnswer>, OperatorError> {
+    pub async fn last_answers(&self, workspace: WorkspaceId) -> Result<Vec<LastAnswer>> {
         last_answers(self, workspace).await
     }
 
     /// Disconnects an account: from now on no action uses it.
-    pub async fn disconnect_account(
-        &self,
-        account: AccountId,
-    ) -> Result<AccountRow, OperatorError> {
+    pub async fn disconnect_account(&self, account: AccountId) -> Result<AccountRow> {
         let workspace = self.connected_account(account).await?.workspace_id;
         let disconnected = disconnect_account(self, workspace, account).await?;
         disconnected.found("connected account")

@@ -14,7 +14,7 @@ use letterbox_database::statements;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{FormAnswer, Operator, OperatorError, WorkflowRow, escape::is_plain};
+use crate::{FormAnswer, Operator, Result, WorkflowRow, escape::is_plain};
 
 statements! {
     /// The forms of a workflow, the one of the newest release first.
@@ -63,7 +63,7 @@ pub enum Csv {
 impl Operator {
     /// Lists all fields that forms of a workflow have had: those of the newest release first, each
     /// once.
-    pub async fn answer_columns(&self, workflow: WorkflowId) -> Result<Vec<Column>, OperatorError> {
+    pub async fn answer_columns(&self, workflow: WorkflowId) -> Result<Vec<Column>> {
         let forms = forms_of_workflow(self, self.home(workflow).await?, workflow).await?;
         let forms = forms
             .iter()
@@ -112,7 +112,7 @@ impl Operator {
         value: Option<&str>,
         before: Option<RunId>,
         limit: u32,
-    ) -> Result<Vec<FormAnswer>, OperatorError> {
+    ) -> Result<Vec<FormAnswer>> {
         let workspace = workflow.workspace_id;
         let mut found_by = None;
         if let Some(value) = value {

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    Member, Operator, OperatorError, Reason, Submission, asking::Sought, json,
-    members::member_columns, optional_json,
+    Member, Operator, Reason, Result, Submission, asking::Sought, json, members::member_columns,
+    optional_json,
 };
 
 /// Questions of one workflow that are counted for a list.
@@ -224,7 +224,7 @@ impl Operator {
         &self,
         workspace: Option<WorkspaceId>,
         each: u32,
-    ) -> Result<Vec<WaitingApproval>, OperatorError> {
+    ) -> Result<Vec<WaitingApproval>> {
         self.need_workspace(workspace).await?;
         let each = i64::from(each);
         let looked_at = MOST_COUNTED + 1;
@@ -237,7 +237,7 @@ impl Operator {
     }
 
     /// Gives one question with its context.
-    pub async fn approval(&self, id: ApprovalId) -> Result<ApprovalDetail, OperatorError> {
+    pub async fn approval(&self, id: ApprovalId) -> Result<ApprovalDetail> {
         let found = approval(self, id).await?.found("approval")?;
         let mut detail = found.detail;
         let actions = [Some(&found.actions), found.on_failure.as_ref()];
@@ -266,20 +266,12 @@ impl Operator {
     ///
     /// # Errors
     /// When the question is answered or has expired, or the user may not answer it.
-    pub async fn approve(
-        &self,
-        approval: ApprovalId,
-        by: UserId,
-    ) -> Result<ApprovalRow, OperatorError> {
+    pub async fn approve(&self, approval: ApprovalId, by: UserId) -> Result<ApprovalRow> {
         self.answer(approval, by, ApprovalState::Approved).await
     }
 
     /// Keeps a request from being sent, and wakes the run that waits.
-    pub async fn deny(
-        &self,
-        approval: ApprovalId,
-        by: UserId,
-    ) -> Result<ApprovalRow, OperatorError> {
+    pub async fn deny(&self, approval: ApprovalId, by: UserId) -> Result<ApprovalRow> {
         self.answer(approval, by, ApprovalState::Denied).await
     }
 
@@ -288,7 +280,7 @@ impl Operator {
         approval: ApprovalId,
         by: UserId,
         answer: ApprovalState,
-    ) -> Result<ApprovalRow, OperatorError> {
+    ) -> Result<ApprovalRow> {
         if let Some(answered) = answer_approval(self, approval, by, answer).await? {
             return Ok(answered);
         }

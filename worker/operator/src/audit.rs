@@ -11,7 +11,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Operator, OperatorError, moment};
+use crate::{Operator, Result, moment};
 
 statements! {
     /// Writes down an order that changes no table: what it is about, and its arguments.
@@ -105,16 +105,12 @@ impl Operator {
         workspace: WorkspaceId,
         before: Option<i64>,
         limit: u32,
-    ) -> Result<Vec<HistoryEntry>, OperatorError> {
+    ) -> Result<Vec<HistoryEntry>> {
         history(self, workspace, before, limit.into()).await
     }
 
     /// Lists the newest entries of the audit log, at most `limit`.
-    pub async fn audit(
-        &self,
-        filter: &AuditFilter,
-        limit: u32,
-    ) -> Result<Vec<AuditEntry>, OperatorError> {
+    pub async fn audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditEntry>> {
         let AuditFilter {
             workspace,
             subject,

@@ -13,7 +13,9 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{Operator, OperatorError, PROGRAM, Reason, audit::note_order, names::MIN_DIGITS};
+use crate::{
+    Operator, OperatorError, PROGRAM, Reason, Result, audit::note_order, names::MIN_DIGITS,
+};
 
 /// Letters that are looked at to tell how old the oldest is.
 const MAX_LOOKED_AT: u32 = 1_000;
@@ -55,11 +57,7 @@ impl DeadLetterFilter {
     ///
     /// # Errors
     /// When the id can mean more than one thing, or the broker fails.
-    async fn take_named(
-        &self,
-        id: &str,
-        letters: &mut DeadLetters,
-    ) -> Result<Vec<DeadLetter>, OperatorError> {
+    async fn take_named(&self, id: &str, letters: &mut DeadLetters) -> Result<Vec<DeadLetter>> {
         let mut taken = Vec::new();
         let mut ids = BTreeSet::new();
         while let Some(letter) = letters.next().await? {
@@ -203,10 +201,7 @@ impl Operator {
     ///
     /// # Errors
     /// When there is none, when more than one can be meant, or the broker fails.
-    pub async fn dead_letter(
-        broker: &BrokerTarget,
-        id: &str,
-    ) -> Result<DeadLetterRow, OperatorError> {
+    pub async fn dead_letter(broker: &BrokerTarget, id: &str) -> Result<DeadLetterRow> {
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
         let filter = DeadLetterFilter {
             id: Some(id.to_owned()),
@@ -226,7 +221,7 @@ impl Operator {
         broker: &BrokerTarget,
         filter: &DeadLetterFilter,
         limit: usize,
-    ) -> Result<Vec<DeadLetterRow>, OperatorError> {
+    ) -> Result<Vec<DeadLetterRow>> {
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
         let mut rows = Vec::new();
         while rows.len() < limit
@@ -256,7 +251,7 @@ impl Operator {
         filter: &DeadLetterFilter,
         rate: Option<u32>,
         unclaimed: bool,
-    ) -> Result<Redriven, OperatorError> {
+    ) -> Result<Redriven> {
         let mut ordered = json!({ "redrive": filter });
         if unclaimed {
             ordered["unclaimed"] = true.into();
@@ -283,7 +278,7 @@ impl Operator {
         &self,
         broker: &BrokerTarget,
         filter: &DeadLetterFilter,
-    ) -> Result<Discarded, OperatorError> {
+    ) -> Result<Discarded> {
         let ordered = json!({ "discard": filter });
         note_order(self, "dead_letters", &ordered).await?;
         let mut letters = DeadLetters::open(broker, PROGRAM).await?;
@@ -329,8 +324,8 @@ async fn redrive(
     broker: &BrokerTarget,
     filter: &DeadLetterFilter,
     rate: Option<u32>,
-    judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>, OperatorError>,
-) -> Result<Redriven, OperatorError> {
+    judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>>,
+) -> Result<Redriven> {
     let mut letters = DeadLetters::open(broker, PROGRAM).await?;
     if let Some(id) = &filter.id {
         return redrive_named(letters, filter, id, judge).await;
@@ -362,8 +357,8 @@ async fn redrive_named(
     mut letters: DeadLetters,
     filter: &DeadLetterFilter,
     id: &str,
-    judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>, OperatorError>,
-) -> Result<Redriven, OperatorError> {
+    judge: impl AsyncFn(&DeadLetter) -> Result<Result<(), &'static str>>,
+) -> Result<Redriven> {
     let mut redriven = 0;
     let mut why_left = None;
     for letter in filter.take_named(id, &mut letters).await? {

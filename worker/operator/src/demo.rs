@@ -11,8 +11,8 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::{
-    AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason,
-    WebhookSettings,
+    AccountRow, AccountSecret, AccountSettings, Closing, KeyRings, Operator, OperatorError, Reason,
+    Result, WebhookSettings,
 };
 
 /// The account that the demo's actions call.
@@ -48,6 +48,14 @@ impl Demo {
     }
 }
 
+/// What was asked for; `None` if there is no such thing any more.
+fn still<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(OperatorError::Refused(Reason::NotFound(_))) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 impl Operator {
     /// The demo as it was `before`, with everything replaced that no longer exists. `definition` is
     /// deployed by its workflow, `receiver` is called by its actions.
@@ -57,7 +65,7 @@ impl Operator {
         before: Option<Demo>,
         definition: &str,
         receiver: &Url,
-    ) -> Result<Demo, OperatorError> {
+    ) -> Result<Demo> {
         let before = match before {
             Some(before) if self.is_member(before.workspace_id, before.owner_id).await? => {
                 Some(before)
@@ -89,15 +97,12 @@ impl Operator {
         })
     }
 
-    async fn is_member(&self, workspace: WorkspaceId, user: UserId) -> Result<bool, OperatorError> {
-        match self.members(workspace).await {
-            Ok(members) => Ok(members.iter().any(|member| member.user_id == user)),
-            Err(OperatorError::Refused(Reason::NotFound(_))) => Ok(false),
-            Err(error) => Err(error),
-        }
+    async fn is_member(&self, workspace: WorkspaceId, user: UserId) -> Result<bool> {
+        let members = still(self.members(workspace).await)?.unwrap_or_default();
+        Ok(members.iter().any(|member| member.user_id == user))
     }
 
-    async fn create_demo_workspace(&self) -> Result<(WorkspaceId, UserId), OperatorError> {
+    async fn create_demo_workspace(&self) -> Result<(WorkspaceId, UserId)> {
         let workspace = self.create_workspace("Demo", None).await?.workspace_id;
         let email = format!("demo-{}@letterbox.example", Uuid::new_v4().simple());
         let owner = self.create_user(&email, "Demo Owner").await?.user_id;
@@ -111,20 +116,16 @@ impl Operator {
         keys: &KeyRing,
         workspace: WorkspaceId,
         before: Option<&Demo>,
-    ) -> Result<(WebhookId, String), OperatorError> {
-        if let Some(before) = before {
-            let webhooks = self.webhooks(workspace).await?;
-            let mut live = webhooks
-                .iter()
-                .filter(|webhook| webhook.deleted_at.is_none());
-            if live.any(|webhook| webhook.webhook_id == before.webhook_id) {
-                return Ok((before.webhook_id, before.webhook_secret.clone()));
-            }
+    ) -> Result<(WebhookId, String)> {
+        if let Some(before) = before
+            && let Some(webhook) = still(self.webhook(before.webhook_id).await)?
+            && webhook.deleted_at.is_none()
+        {
+            return Ok((before.webhook_id, before.webhook_secret.clone()));
         }
         let settings = WebhookSettings::of("Demo tool");
-        let created = self
-            .create_webhook(keys, workspace, &settings, None)
-            .await?;
+        let creating = self.create_webhook(keys, workspace, &settings, None);
+        let created = creating.await?;
         let secret = created.secret_text().unwrap_or_default();
         Ok((created.address.webhook, secret))
     }
@@ -136,12 +137,10 @@ impl Operator {
         workspace: WorkspaceId,
         user: UserId,
         receiver: &Url,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let accounts = self.accounts(workspace).await?;
-        let mut connected = accounts
-            .iter()
-            .filter(|account| account.disconnected_at.is_none());
-        if let Some(account) = connected.find(|account| account.name == ACCOUNT) {
+        let is_it = |one: &&AccountRow| one.disconnected_at.is_none() && one.name == ACCOUNT;
+        if let Some(account) = accounts.iter().find(is_it) {
             if account.base_url == receiver.as_str() {
                 return Ok(());
             }
@@ -160,15 +159,12 @@ impl Operator {
         owner: UserId,
         before: Option<&Demo>,
         definition: &str,
-    ) -> Result<WorkflowId, OperatorError> {
-        if let Some(before) = before {
-            let workflows = self.workflows(workspace).await?;
-            let mut living = workflows
-                .iter()
-                .filter(|one| one.state != WorkflowState::Deleted);
-            if living.any(|workflow| workflow.workflow_id == before.workflow_id) {
-                return Ok(before.workflow_id);
-            }
+    ) -> Result<WorkflowId> {
+        if let Some(before) = before
+            && let Some(workflow) = still(self.workflow(before.workflow_id).await)?
+            && workflow.row.state != WorkflowState::Deleted
+        {
+            return Ok(before.workflow_id);
         }
         let creating = self.create_workflow(workspace, owner, "Demo requests", definition);
         let workflow = creating.await?.workflow_id;
@@ -181,7 +177,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         before: Option<&Demo>,
-    ) -> Result<(Option<FormLinkId>, Option<String>), OperatorError> {
+    ) -> Result<(Option<FormLinkId>, Option<String>)> {
         let now = self.workflow(workflow).await?;
         let (link, token) = match before {
             Some(before) => (before.form_link_id, before.form_token.clone()),

@@ -7,7 +7,7 @@ use letterbox_common::{
     ids::{ReleaseId, UserId, WorkflowId, WorkspaceId},
     public_address::is_private_host,
 };
-use letterbox_database::{DatabaseError, Transaction, Work, statements};
+use letterbox_database::{Client, DatabaseError, Transaction, Work, statements};
 use letterbox_workflow::{
     Definition, LANGUAGE, account,
     actions::{self, Action},
@@ -16,7 +16,7 @@ use serde::Serialize;
 use url::Url;
 
 use crate::{
-    Closing, NewFormLink, Operator, OperatorError, Reason,
+    Closing, NewFormLink, Operator, Reason, Result,
     accounts::in_clear_text,
     form_links::{self, PlannedLink},
     workflows::{GONE, WorkflowRow, workflow_columns},
@@ -82,7 +82,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         definition: Option<&str>,
-    ) -> Result<DeployedWorkflow, OperatorError> {
+    ) -> Result<DeployedWorkflow> {
         let deploying = self.deploy_with(workflow, definition, None);
         deploying.await.map(|(deployed, _)| deployed)
     }
@@ -97,7 +97,7 @@ impl Operator {
         workflow: WorkflowId,
         definition: Option<&str>,
         closing: Option<Closing>,
-    ) -> Result<(DeployedWorkflow, Option<NewFormLink>), OperatorError> {
+    ) -> Result<(DeployedWorkflow, Option<NewFormLink>)> {
         let workspace = self.home(workflow).await?;
         let planned = closing.map(|closing| PlannedLink::new(workspace, workflow, closing));
         let work = Deploy {
@@ -170,47 +170,34 @@ impl Work for Deploy<'_> {
         .await?;
         let workflow = deploy_release(transaction, workspace, workflow, release, &text).await?;
         let mut warnings = definition.warnings();
-        let accounts = AccountWarnings {
-            workspace: workflow.workspace_id,
-            owner: workflow.owner_id,
-            definition: &definition,
-        };
-        warnings.extend(accounts.run(transaction).await?.unwrap_or_default());
+        let owner = workflow.owner_id;
+        warnings.extend(account_warnings(transaction, workspace, owner, &definition).await?);
         let link = match &self.planned {
-            Some(planned) => planned.run(transaction).await?,
+            Some(planned) => planned.make(transaction).await?,
             None => None,
         };
         Ok(Some(Ok((DeployedWorkflow { workflow, warnings }, link))))
     }
 }
 
-/// One sentence for each account that the actions use and that is missing, private or in clear
-/// text.
-pub(crate) struct AccountWarnings<'d> {
-    pub(crate) workspace: WorkspaceId,
-    pub(crate) owner: UserId,
-    pub(crate) definition: &'d Definition,
-}
-
-impl Work for AccountWarnings<'_> {
-    type Output = Vec<String>;
-
-    async fn run(
-        &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<Option<Vec<String>>, DatabaseError> {
-        let definition = self.definition;
-        let all = [&definition.actions[..], &definition.on_failure[..]].concat();
-        let called = actions::accounts_called(&all);
-        let names: Vec<_> = called.iter().map(|(name, _)| *name).collect();
-        let accounts = owners_accounts(transaction, self.workspace, self.owner, &names).await?;
-        let base_urls: BTreeMap<_, _> = accounts.into_iter().collect();
-        let warnings = called.into_iter().filter_map(|(name, is_mail)| {
-            let base_url = base_urls.get(name).map(String::as_str);
-            account_warning(name, is_mail, base_url)
-        });
-        Ok(Some(warnings.collect()))
-    }
+/// One sentence for each account of the owner that the actions use and that is missing, private or
+/// in clear text.
+pub(crate) async fn account_warnings<C: Client>(
+    client: &C,
+    workspace: WorkspaceId,
+    owner: UserId,
+    definition: &Definition,
+) -> Result<Vec<String>, C::Error> {
+    let all = [&definition.actions[..], &definition.on_failure[..]].concat();
+    let called = actions::accounts_called(&all);
+    let names: Vec<_> = called.iter().map(|(name, _)| *name).collect();
+    let accounts = owners_accounts(client, workspace, owner, &names).await?;
+    let base_urls: BTreeMap<_, _> = accounts.into_iter().collect();
+    let warnings = called.into_iter().filter_map(|(name, is_mail)| {
+        let base_url = base_urls.get(name).map(String::as_str);
+        account_warning(name, is_mail, base_url)
+    });
+    Ok(warnings.collect())
 }
 
 /// The problem of an account that actions use, if it has one; `base_url` is `None` if the owner has

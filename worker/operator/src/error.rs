@@ -11,6 +11,9 @@ use letterbox_database::{DatabaseError, RowError, health::OldSchema, migrations:
 use letterbox_workflow::{Problem, account::AccountError};
 use tokio_postgres::error::SqlState;
 
+/// What an order gives, or why it was not carried out.
+pub type Result<T, E = OperatorError> = std::result::Result<T, E>;
+
 /// Why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -58,29 +61,25 @@ impl From<RowError> for OperatorError {
 }
 
 /// Why an order is impossible, in words for the operator.
+#[expect(missing_docs, reason = "most say in their messages what they are")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Holds the kind of thing.
     #[error("there is no such {0}")]
     NotFound(&'static str),
     /// The schema has a rule against a value. Holds the database's words.
     #[error("a value can't be stored, perhaps it is too long: {0}")]
     NotStorable(String),
-    /// The beginning of an id is too short to be looked for.
     #[error("no match: give at least 4 characters of the id")]
     IdTooShort,
     /// A dead letter stays one. Holds why.
     #[error("the dead letter was left in its queue: {0}")]
     LeftDead(&'static str),
-    /// Nothing has this name, or an id that begins with it.
     #[error("there is no {noun} {text:?}")]
     NotNamed {
-        /// The kind of thing.
         noun: &'static str,
         /// What was written.
         text: String,
     },
-    /// More than one thing matches.
     #[error("{text:?} matches more than one, give one of these ids:\n  {}", .meant.join("\n  "))]
     Ambiguous {
         /// What was written.
@@ -91,16 +90,13 @@ pub enum Reason {
     /// The database has no role for operators yet. Holds the database's words.
     #[error("{0}: run 'letterbox migrate' first")]
     NoRole(String),
-    /// The database lacks migrations that this program needs.
     #[error(transparent)]
     OldSchema(#[from] OldSchema),
     /// The name of a workspace, user, webhook, account or workflow is invalid.
     #[error("a name must have 1 to 200 characters, no control characters, and must not be blank")]
     InvalidName,
-    /// The name `all` is reserved.
     #[error("'all' stands for all workspaces: choose another name")]
     ReservedName,
-    /// Submitted values of this workspace are not indexed.
     #[error(
         "search by submitted value is off in this workspace: run 'letterbox workspace settings \
          WORKSPACE --is-searchable on'"
@@ -109,7 +105,6 @@ pub enum Reason {
     /// Longer values are not indexed.
     #[error("a value to search for must have at most 200 characters")]
     ValueTooLong,
-    /// The e-mail address of a user is invalid.
     #[error("an e-mail address must have 3 to 200 characters and contain an @")]
     InvalidEmail,
     /// E-mail addresses are compared without regard to case.
@@ -130,7 +125,6 @@ pub enum Reason {
     /// It would be lost.
     #[error("the draft was changed meanwhile, here or in another window: open it again")]
     DraftConflict,
-    /// Such a trial can't be sent.
     #[error(
         "nothing was tried: a path begins with / and has at most 2,000 characters, and a mail \
          server has none"
@@ -139,16 +133,13 @@ pub enum Reason {
     /// It would forget the one before.
     #[error("nothing was tried: the account was tried less than five seconds ago")]
     TriedJustNow,
-    /// The account has a fixed credential, or needs no authorization.
     #[error("this account has a fixed credential: there is nothing to authorize")]
     OtherGrant,
-    /// Where tokens are got, or the owner lets Letterbox in, is invalid.
     #[error(
         "the URLs of OAuth 2.0 must begin with http:// or https:// and a host, without a user, and \
          end without a fragment"
     )]
     InvalidOauthUrl,
-    /// The client or the scope of OAuth 2.0 is invalid.
     #[error(
         "a client id has 1 to 500 characters, a scope words of at most 1,000 characters with \
          spaces between them, and client credentials need a client secret"
@@ -160,7 +151,6 @@ pub enum Reason {
     /// An owner asks in so many people, and no more.
     #[error("a workspace with 1,000 members can't invite more: an operator can add them")]
     ManyMembers,
-    /// A workflow can't be created for this owner.
     #[error("the owner must be a member of the workspace who may run workflows")]
     OwnerMustRun,
     /// A form link needs an owner who is an active member and not a viewer.
@@ -172,7 +162,6 @@ pub enum Reason {
     /// Only a deployed workflow can have a form link.
     #[error("the workflow is not deployed: deploy or activate it first")]
     NotDeployed,
-    /// A form link that closes must do so later.
     #[error("a form link can't close in the past: give a later time")]
     ClosesInThePast,
     /// The deploy was given no definition, and the workflow has none to deploy again.
@@ -190,7 +179,6 @@ pub enum Reason {
     /// A queue has one subscription.
     #[error("the queue or URL has a subscription already, to other signals: unsubscribe it first")]
     QueueTaken,
-    /// Neither one queue nor one URL.
     #[error("a subscription is to a queue or to a URL; in_flight is from 1 to 32, for a URL only")]
     InvalidTarget,
     /// Each is tried with each body.
@@ -208,7 +196,6 @@ pub enum Reason {
     /// Holds the kind and the name.
     #[error("there is more than one {0} {1:?}: give each a name of its own")]
     SameName(&'static str, String),
-    /// A plan is older than what it is about.
     #[error("something was changed meanwhile: look at the plan again")]
     PlanConflict,
     /// Holds why.
@@ -217,7 +204,6 @@ pub enum Reason {
          'letterbox workspace settings WORKSPACE --is-searchable off'"
     )]
     SearchNotDeleted(String),
-    /// Documents are of a workspace.
     #[error("of which workspace? Begin with a document of the kind workspace, or give --workspace")]
     NoWorkspaceNamed,
     /// Holds what two documents are about.
@@ -247,33 +233,24 @@ pub enum Reason {
     /// The input of a run is needed until it is over.
     #[error("the run is not over: wait for its end, or cancel it first")]
     RunNotOver,
-    /// The state of the workflow does not allow this move.
     #[error("the workflow is {from} and can't become {to} this way")]
     ImpossibleMove {
-        /// The state that it is in.
         from: WorkflowState,
-        /// The state that the move leads to.
         to: WorkflowState,
     },
-    /// The name of an account is too long or has control characters.
     #[error("an account's name must have at most 100 characters, none of them control characters")]
     InvalidAccountName,
-    /// The address of an account, or the header for its credential, is invalid.
     #[error(transparent)]
     InvalidAccount(#[from] AccountError),
-    /// The credential is empty or is no valid header value.
     #[error("the credential must not be empty or contain control characters")]
     InvalidCredential,
-    /// `Bearer` and `Basic` are schemes of `Authorization`, and not of another header.
     #[error("a token or a password goes into Authorization: give another header its whole value")]
     SchemeInOtherHeader,
-    /// A mail server has no headers for credentials.
     #[error(
         "a mail server wants a name and a password (--basic-file), a token or no credential: it \
          has no header"
     )]
     MailCredential,
-    /// A client's certificate and its key can't be used, or there is no credential to go with it.
     #[error(
         "the client's certificate and its key must be in PEM, belong together, and the key must \
          not be encrypted; an account that gets its tokens by OAuth 2.0 can't have them"
@@ -285,7 +262,6 @@ pub enum Reason {
          (--client-certificate-file, --client-key-file)"
     )]
     NoCertificate,
-    /// Two connected accounts of one user can't have the same name.
     #[error("the user has an account of this name: disconnect it first")]
     DuplicateAccount,
     /// Holds the mistake and its place.
@@ -294,19 +270,14 @@ pub enum Reason {
     /// Somebody else has set the next version: this one was not stored.
     #[error("another policy was set meanwhile: look at it, then set yours again")]
     PolicyConflict,
-    /// The approval is open, but not for this user.
     #[error("only an active owner or editor of the workspace may answer")]
     MayNotAnswer,
-    /// The approval was not answered in time.
     #[error("the approval has expired")]
     ApprovalExpired,
-    /// The approval is no longer open. Holds its state.
     #[error("the approval is {0} already")]
     AlreadyAnswered(ApprovalState),
-    /// The policy wants a second person to answer.
     #[error("a second person must answer: the run acts as this user")]
     NeedsAnother,
-    /// The policy requires an answer by someone with a proven identity.
     #[error(
         "only a person who has proven who they are may answer, by the policy: sign in to the desk"
     )]
@@ -314,13 +285,11 @@ pub enum Reason {
     /// Neither the role of this person nor their program may do this. Holds the database's words.
     #[error("you may not do this here ({0})")]
     NotAllowed(String),
-    /// The login is no operator's.
     #[error(
         "this login is not an operator's: GRANT letterbox_operator to it, or use one that has it; \
          people sign in to the desk"
     )]
     NoOperator,
-    /// An issuer of OpenID Connect is a URL.
     #[error(
         "an issuer is the URL by which it calls itself, of at most 300 characters: https://, or \
          http:// on this machine, since whoever is on the way could sign in as anybody"
@@ -329,31 +298,22 @@ pub enum Reason {
     /// The reason of an order is kept in the audit log, for ever.
     #[error("a reason has at most {} characters: shorten it", crate::MAX_REASON)]
     LongReason,
-    /// The order is for runs that are not over.
     #[error("the run is over already")]
     RunOver,
-    /// The order is for runs that ended without success.
     #[error("only a run that failed, was denied or was cancelled can be retried")]
     NotRetryable,
-    /// Only a run between two attempts can make the next one now.
     #[error("the run does not wait for an attempt")]
     NotRetrying,
-    /// A run can't go on without its input.
     #[error("the run can't be retried: its input was forgotten")]
     InputForgotten,
-    /// No process runs that could open a new secret.
     #[error("no {0} is running, to whom it could be sealed: try again when one is")]
     NoRecipient(Program),
-    /// A stored secret can't be decrypted, or could not be sealed again.
     #[error("{table}.{column} of {id}: {problem}")]
     SealedValue {
-        /// The table that holds it.
         table: &'static str,
-        /// The column that holds it.
         column: &'static str,
         /// The id of its row within the workspace.
         id: String,
-        /// Why it can't be decrypted or sealed.
         problem: String,
     },
 }
@@ -376,11 +336,11 @@ fn listed(problems: &[Problem]) -> String {
 /// Turns a broken constraint into a reason; every other error stays a database error.
 pub(crate) trait Explain<T> {
     /// `reason` if the error has this code.
-    fn explain(self, code: &SqlState, reason: Reason) -> Result<T, OperatorError>;
+    fn explain(self, code: &SqlState, reason: Reason) -> Result<T>;
 }
 
 impl<T> Explain<T> for Result<T, DatabaseError> {
-    fn explain(self, code: &SqlState, reason: Reason) -> Result<T, OperatorError> {
+    fn explain(self, code: &SqlState, reason: Reason) -> Result<T> {
         self.map_err(|error| match &error.code {
             Some(given) if given == code => reason.into(),
             _ => error.into(),

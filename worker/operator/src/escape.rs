@@ -108,40 +108,13 @@ fn escape(text: &str, write: impl Fn(char, &mut String)) -> String {
 mod tests {
     use super::*;
 
-    const HARMFUL: [char; 28] = [
-        '\0',
-        '\u{7}',
-        '\n',
-        '\r',
-        '\u{1b}',
-        '\u{7f}',
-        '\u{9b}',
-        '\u{9d}',
-        '\u{ad}',
-        '\u{34f}',
-        '\u{61c}',
-        '\u{115f}',
-        '\u{180e}',
-        '\u{200b}',
-        '\u{200d}',
-        '\u{200f}',
-        '\u{2028}',
-        '\u{202e}',
-        '\u{2060}',
-        '\u{2066}',
-        '\u{206a}',
-        '\u{2800}',
-        '\u{3164}',
-        '\u{fe0f}',
-        '\u{feff}',
-        '\u{fffb}',
-        '\u{e0041}',
-        '\u{e0100}',
-    ];
+    const HARMFUL: &str = "\0\u{7}\n\r\u{1b}\u{7f}\u{9b}\u{9d}\u{ad}\u{34f}\u{61c}\u{115f}\
+        \u{180e}\u{200b}\u{200d}\u{200f}\u{2028}\u{202e}\u{2060}\u{2066}\u{206a}\
+        \u{2800}\u{3164}\u{fe0f}\u{feff}\u{fffb}\u{e0041}\u{e0100}";
 
     #[test]
     fn what_is_not_what_it_looks_like_is_written_out() {
-        for c in HARMFUL {
+        for c in HARMFUL.chars() {
             let text = format!("a{c}b");
             let code = u32::from(c);
             assert_eq!(line(&text), format!("a\\u{{{code:x}}}b"));

@@ -5,10 +5,10 @@ use letterbox_common::{
     form::FormToken,
     ids::{FormLinkId, RunId, UserId, WorkflowId, WorkspaceId},
 };
-use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
+use letterbox_database::{Client, DatabaseError, FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, received::a_day_ago};
+use crate::{Operator, OperatorError, Reason, Result, asking::Sought, received::a_day_ago};
 
 statements! {
     /// Creates a form link of a workflow, with the second token if its submissions need a proof of
@@ -146,13 +146,10 @@ pub enum Losing {
     User(UserId),
 }
 
-/// A link to make, with a token for each kind of form: whether the release wants a proof of work is
-/// known only inside the transaction.
+/// A link to make, with a token for each kind of form: only the statement that makes it finds out
+/// whether the release wants a proof of work.
 pub(crate) struct PlannedLink {
-    workspace: WorkspaceId,
-    workflow: WorkflowId,
-    link: FormLinkId,
-    plain: FormToken,
+    plain: NewFormLink,
     wanting_proof: FormToken,
     closing: Closing,
 }
@@ -162,50 +159,49 @@ impl PlannedLink {
         workspace: WorkspaceId,
         workflow: WorkflowId,
         closing: Closing,
-    ) -> Result<Self, OperatorError> {
-        Ok(Self {
+    ) -> Result<Self> {
+        let plain = NewFormLink {
             workspace,
             workflow,
             link: FormLinkId::generate(),
-            plain: FormToken::generate()?,
-            wanting_proof: FormToken::generate_wanting_proof()?,
+            token: FormToken::generate()?,
+        };
+        let wanting_proof = FormToken::generate_wanting_proof()?;
+        Ok(Self {
+            plain,
+            wanting_proof,
             closing,
         })
     }
-}
-
-impl Work for PlannedLink {
-    type Output = NewFormLink;
 
     /// Makes it; `None` if there is no such workflow.
-    async fn run(
+    pub(crate) async fn make<C: Client>(
         &self,
-        transaction: &Transaction<'_>,
-    ) -> Result<Option<NewFormLink>, DatabaseError> {
-        let plain = self.plain.hash();
-        let wanting_proof = self.wanting_proof.hash();
+        client: &C,
+    ) -> Result<Option<NewFormLink>, C::Error> {
+        let NewFormLink {
+            workspace,
+            workflow,
+            link,
+            ref token,
+        } = self.plain;
         let created = create_form_link(
-            transaction,
-            self.workspace,
-            self.workflow,
-            self.link,
-            plain.as_bytes(),
-            wanting_proof.as_bytes(),
+            client,
+            workspace,
+            workflow,
+            link,
+            token.hash().as_bytes(),
+            self.wanting_proof.hash().as_bytes(),
             self.closing.at,
             self.closing.after_answers,
-        );
-        let Some((wants_proof,)) = created.await? else {
-            return Ok(None);
-        };
-        let token = match wants_proof {
-            true => &self.wanting_proof,
-            false => &self.plain,
-        };
-        Ok(Some(NewFormLink {
-            workspace: self.workspace,
-            workflow: self.workflow,
-            link: self.link,
-            token: token.clone(),
+        )
+        .await?;
+        Ok(created.map(|(wants_proof,)| {
+            let mut made = self.plain.clone();
+            if wants_proof {
+                made.token = self.wanting_proof.clone();
+            }
+            made
         }))
     }
 }
@@ -220,23 +216,21 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         closing: Closing,
-    ) -> Result<NewFormLink, OperatorError> {
+    ) -> Result<NewFormLink> {
         let planned = PlannedLink::new(self.home(workflow).await?, workflow, closing)?;
-        let making = self.database.transaction("create form link", &planned);
-        let made = making.await;
-        made.map_err(explain)?
-            .ok_or(Reason::NotFound("workflow").into())
+        let made = planned.make(&self.database).await.map_err(explain)?;
+        made.found("workflow")
     }
 
     /// Ends the live link of a workflow, which stays deployed.
-    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<FormLinkRow, OperatorError> {
+    pub async fn end_form_link(&self, workflow: WorkflowId) -> Result<FormLinkRow> {
         let workspace = self.home(workflow).await?;
         let ended = end_form_link(self, workspace, workflow).await?;
         ended.found("live form link")
     }
 
     /// Lists live links, which a move would end.
-    pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>, OperatorError> {
+    pub async fn live_links(&self, of: Losing) -> Result<Vec<LiveLink>> {
         let (workflow, workspace, user) = match of {
             Losing::Workflow(workflow) => (Some(workflow), Some(self.home(workflow).await?), None),
             Losing::Workspace(workspace) => (None, Some(workspace), None),

@@ -9,7 +9,7 @@ use letterbox_common::{
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{AccountRow, Operator, OperatorError, Reason};
+use crate::{AccountRow, Operator, Reason, Result};
 
 statements! {
     /// How an account gets its tokens, or all of a workspace.
@@ -62,7 +62,7 @@ impl GrantStatus {
 
 impl Operator {
     /// How the accounts of a workspace get their tokens, where they do so by OAuth 2.0.
-    pub async fn grants(&self, workspace: WorkspaceId) -> Result<Vec<GrantStatus>, OperatorError> {
+    pub async fn grants(&self, workspace: WorkspaceId) -> Result<Vec<GrantStatus>> {
         grants(self, workspace, None).await
     }
 
@@ -70,10 +70,7 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such account, it is not connected, or has a credential of its own.
-    pub async fn grant(
-        &self,
-        account: AccountId,
-    ) -> Result<(AccountRow, GrantStatus), OperatorError> {
+    pub async fn grant(&self, account: AccountId) -> Result<(AccountRow, GrantStatus)> {
         let found = self.connected_account(account).await?;
         let grant = grants(self, found.workspace_id, Some(account)).await?.pop();
         Ok((found, grant.ok_or(Reason::OtherGrant)?))
@@ -85,7 +82,7 @@ impl Operator {
         keys: &dyn Seal,
         account: AccountId,
         secret: &Secret,
-    ) -> Result<AccountRow, OperatorError> {
+    ) -> Result<AccountRow> {
         let (_, grant) = self.grant(account).await?;
         let sealed = keys.seal(Place::ClientSecret(grant.row()), secret.expose())?;
         self.hand_in(&grant, Some(&sealed), None).await
@@ -103,7 +100,7 @@ impl Operator {
         account: AccountId,
         handed_in: i64,
         code: &Grant,
-    ) -> Result<AccountRow, OperatorError> {
+    ) -> Result<AccountRow> {
         let (_, mut grant) = self.grant(account).await?;
         // Not what it is now: a code that was overtaken since counts no more.
         grant.handed_in = handed_in;
@@ -119,7 +116,7 @@ impl Operator {
         grant: &GrantStatus,
         secret: Option<&[u8]>,
         code: Option<&[u8]>,
-    ) -> Result<AccountRow, OperatorError> {
+    ) -> Result<AccountRow> {
         let workspace = grant.workspace_id;
         let account = grant.account_id;
         let handed_in = grant.handed_in;

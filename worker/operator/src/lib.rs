@@ -74,7 +74,7 @@ pub use self::{
     demo::Demo,
     deploys::DeployedWorkflow,
     documents::{Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, Set, Step, Verb},
-    error::{OperatorError, Reason},
+    error::{OperatorError, Reason, Result},
     form_links::{Closing, FormLinkRow, LiveLink, Losing, NewFormLink},
     grants::GrantStatus,
     health::{
@@ -162,7 +162,7 @@ pub struct Migrated {
 }
 
 /// Brings the schema up to date.
-pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated, OperatorError> {
+pub async fn migrate(target: &DatabaseTarget) -> Result<Migrated> {
     let mut client = connect_once(target, Role::Login, PROGRAM).await?;
     let applied = migrations::migrate(&mut client).await?;
     let applied = applied
@@ -209,15 +209,12 @@ pub struct Operator {
 
 impl Operator {
     /// Connects, and checks that this program knows the schema.
-    pub async fn connect(target: &DatabaseTarget) -> Result<Self, OperatorError> {
+    pub async fn connect(target: &DatabaseTarget) -> Result<Self> {
         Self::connect_as(target, Orderer::default()).await
     }
 
     /// As [`Self::connect`], for orders that this orderer answers for.
-    pub async fn connect_as(
-        target: &DatabaseTarget,
-        orderer: Orderer,
-    ) -> Result<Self, OperatorError> {
+    pub async fn connect_as(target: &DatabaseTarget, orderer: Orderer) -> Result<Self> {
         let reason = orderer.reason.as_deref().unwrap_or_default();
         if reason.chars().count() > MAX_REASON {
             return Err(Reason::LongReason.into());
@@ -269,7 +266,7 @@ impl Operator {
     }
 }
 
-fn check_version(version: i32) -> Result<(), OperatorError> {
+fn check_version(version: i32) -> Result<()> {
     let known = migrations::known_version();
     if version < known {
         return Err(Reason::from(OldSchema { version, known }).into());
@@ -278,7 +275,7 @@ fn check_version(version: i32) -> Result<(), OperatorError> {
 }
 
 /// Checks the name of a workspace, user, webhook, account or workflow.
-fn check_name(name: &str) -> Result<(), OperatorError> {
+fn check_name(name: &str) -> Result<()> {
     let has_length = (1..=200).contains(&name.chars().count());
     if has_length && !name.trim().is_empty() && !name.contains(char::is_control) {
         Ok(())

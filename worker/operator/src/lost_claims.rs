@@ -12,7 +12,7 @@ use letterbox_common::{
 use letterbox_database::statements;
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError};
+use crate::{Operator, Result};
 
 statements! {
     /// Claims a delivery or a submission, settled, unless its key was claimed under another id, or
@@ -28,7 +28,7 @@ impl Operator {
     /// Claims what a dead letter holds. Returns `false` if it can't be claimed, or its sender has
     /// sent it again meanwhile. An entry that was not believed died alone, so a letter of several
     /// is not one of them.
-    pub(crate) async fn claim(&self, letter: &DeadLetter) -> Result<bool, OperatorError> {
+    pub(crate) async fn claim(&self, letter: &DeadLetter) -> Result<bool> {
         let [entry] = &letter.entries[..] else {
             return Ok(false);
         };
@@ -50,8 +50,7 @@ impl Operator {
         };
         let (high, low) = key.halves();
         let id = Uuid::from_bytes(*id);
-        Ok(claim_lost(self, kind, workspace, high, low, id, releases)
-            .await?
-            .0)
+        let claiming = claim_lost(self, kind, workspace, high, low, id, releases);
+        Ok(claiming.await?.0)
     }
 }

@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 
 use crate::{
-    Operator, OperatorError, Reason, error::Explain, users::check_user,
-    workspace_settings::on_or_off,
+    Operator, Reason, Result, error::Explain, users::check_user, workspace_settings::on_or_off,
 };
 
 /// The columns of a [`Member`]: of a membership `m` and its user `u`.
@@ -138,7 +137,7 @@ impl Operator {
         user: UserId,
         role: MemberRole,
         deactivated: impl Into<Option<bool>>,
-    ) -> Result<Member, OperatorError> {
+    ) -> Result<Member> {
         let set = set_member(&self.database, workspace, user, role, deactivated.into()).await;
         let missing = Reason::NotFound("workspace or user");
         set.explain(&SqlState::FOREIGN_KEY_VIOLATION, missing)?;
@@ -159,7 +158,7 @@ impl Operator {
         email: &str,
         name: &str,
         role: MemberRole,
-    ) -> Result<Member, OperatorError> {
+    ) -> Result<Member> {
         check_user(email, name)?;
         // Used only if nobody has this address: a known user keeps id and name.
         let fresh = UserId::generate();
@@ -182,29 +181,25 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         user: UserId,
-    ) -> Result<Option<MemberRole>, OperatorError> {
+    ) -> Result<Option<MemberRole>> {
         let found = role_of(self, workspace, user).await?;
         Ok(found.map(|(role,)| role))
     }
 
     /// Takes the rights of a user in all workspaces and ends their sessions; returns the
     /// memberships.
-    pub async fn deactivate_user(&self, user: UserId) -> Result<Vec<Member>, OperatorError> {
+    pub async fn deactivate_user(&self, user: UserId) -> Result<Vec<Member>> {
         deactivate_user(self, user).await
     }
 
     /// Removes a member.
-    pub async fn remove_member(
-        &self,
-        workspace: WorkspaceId,
-        user: UserId,
-    ) -> Result<Member, OperatorError> {
+    pub async fn remove_member(&self, workspace: WorkspaceId, user: UserId) -> Result<Member> {
         let removed = remove_member(self, workspace, user).await?;
         removed.ok_or(Reason::NotAMember.into())
     }
 
     /// Lists the members of a workspace.
-    pub async fn members(&self, workspace: WorkspaceId) -> Result<Vec<Member>, OperatorError> {
+    pub async fn members(&self, workspace: WorkspaceId) -> Result<Vec<Member>> {
         self.need_workspace(workspace).await?;
         members(self, workspace).await
     }

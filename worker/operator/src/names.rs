@@ -10,7 +10,7 @@ use letterbox_database::{FromRow, Statement, ask, statements};
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, Reason, Result};
 
 /// Digits of an id that are enough to mean it.
 pub(crate) const MIN_DIGITS: usize = 4;
@@ -184,7 +184,7 @@ pub trait NamedId: FromStr + FromSqlOwned + fmt::Display + Copy {
 impl Operator {
     /// Finds the id of what a person has named. What begins so goes before what ends so. A whole id
     /// is taken as it is: the order itself finds out whether there is such a thing.
-    pub async fn id<I: NamedId>(&self, named: &Named<I>) -> Result<I, OperatorError> {
+    pub async fn id<I: NamedId>(&self, named: &Named<I>) -> Result<I> {
         self.resolve(None, named).await
     }
 
@@ -193,7 +193,7 @@ impl Operator {
         &self,
         workspace: Option<WorkspaceId>,
         named: Option<&Named<I>>,
-    ) -> Result<Option<I>, OperatorError> {
+    ) -> Result<Option<I>> {
         match named {
             Some(named) => self.resolve(workspace, named).await.map(Some),
             None => Ok(None),
@@ -204,7 +204,7 @@ impl Operator {
         &self,
         workspace: Option<WorkspaceId>,
         named: &Named<I>,
-    ) -> Result<I, OperatorError> {
+    ) -> Result<I> {
         if let Ok(id) = named.0.parse() {
             return Ok(id);
         }
@@ -228,25 +228,21 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         name: &str,
-    ) -> Result<I, OperatorError> {
+    ) -> Result<I> {
         let most = MOST_SHOWN as i64 + 1;
         let found = self.named(I::NOUN, name, None, None, Some(workspace), most);
         Ok(only_one(found.await?, I::NOUN.as_str(), name, Match::told)?.id)
     }
 
     /// The user who has this e-mail address, wherever they are a member.
-    pub(crate) async fn user_by_email(&self, email: &str) -> Result<Option<UserId>, OperatorError> {
+    pub(crate) async fn user_by_email(&self, email: &str) -> Result<Option<UserId>> {
         let found = self.named(Noun::User, email, None, None, None, 1).await?;
         Ok(found.first().map(|one: &Match<UserId>| one.id))
     }
 
     /// What can be named of a kind, for a shell: ids, each with the name or e-mail address, if it
     /// has one. Of what has no names at most 100 whose ids begin so.
-    pub async fn nameable(
-        &self,
-        noun: Noun,
-        beginning: &str,
-    ) -> Result<Vec<(Uuid, String)>, OperatorError> {
+    pub async fn nameable(&self, noun: Noun, beginning: &str) -> Result<Vec<(Uuid, String)>> {
         let (ids, most) = match noun.has_names() {
             true => (EVERY_ID, MOST_NAMES),
             false if beginning.is_empty() => (EVERY_ID, MOST_OFFERED),
@@ -265,7 +261,7 @@ impl Operator {
         ending: Option<&str>,
         workspace: Option<WorkspaceId>,
         limit: i64,
-    ) -> Result<Vec<Match<I>>, OperatorError> {
+    ) -> Result<Vec<Match<I>>> {
         let (first, last) = ids.unzip();
         let parameters: [&(dyn ToSql + Sync); 6] =
             [&name, &first, &last, &ending, &workspace, &limit];

@@ -4,7 +4,7 @@ use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, workspace_settings::Nullable};
+use crate::{Operator, Reason, Result, asking::Sought, workspace_settings::Nullable};
 
 statements! {
     /// The notification settings of a workspace.
@@ -40,7 +40,7 @@ pub struct Notices {
 
 impl Operator {
     /// Returns the notification settings of a workspace.
-    pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices, OperatorError> {
+    pub async fn notices(&self, workspace: WorkspaceId) -> Result<Notices> {
         notices(self, workspace).await?.found("workspace")
     }
 
@@ -52,7 +52,7 @@ impl Operator {
         workspace: WorkspaceId,
         by_email: Option<bool>,
         account: Option<Nullable<AccountId>>,
-    ) -> Result<Notices, OperatorError> {
+    ) -> Result<Notices> {
         let sets = account.is_some();
         let through = account.flatten();
         let set = set_notices(self, workspace, by_email, sets, through).await?;

@@ -10,8 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    LiveLink, Losing, Operator, OperatorError, Reason, deploys::AccountWarnings, json,
-    workflows::GONE,
+    LiveLink, Losing, Operator, Reason, Result, deploys::account_warnings, json, workflows::GONE,
 };
 
 statements! {
@@ -120,7 +119,7 @@ impl Operator {
         &self,
         workflow: WorkflowId,
         definition: Option<&str>,
-    ) -> Result<DeployPlan, OperatorError> {
+    ) -> Result<DeployPlan> {
         let found = deployed_now(self, workflow).await?.ok_or(GONE)?;
         let text = definition.map(str::to_owned).or(found.definition);
         let text = text.ok_or(Reason::NoDefinition)?;
@@ -141,11 +140,7 @@ impl Operator {
 
     /// Lists the releases of a workflow, the newest first, at most `limit`, with what each has
     /// changed.
-    pub async fn releases(
-        &self,
-        workflow: WorkflowId,
-        limit: u32,
-    ) -> Result<Vec<ReleaseRow>, OperatorError> {
+    pub async fn releases(&self, workflow: WorkflowId, limit: u32) -> Result<Vec<ReleaseRow>> {
         // One more, which the oldest is compared with.
         let most = i64::from(limit) + 1;
         let workspace = self.home(workflow).await?;
@@ -166,14 +161,9 @@ impl Operator {
         workspace: WorkspaceId,
         owner: UserId,
         definition: &Definition,
-    ) -> Result<Vec<String>, OperatorError> {
-        let work = AccountWarnings {
-            workspace,
-            owner,
-            definition,
-        };
-        let warnings = self.database.transaction("account warnings", &work).await?;
-        Ok([definition.warnings(), warnings.unwrap_or_default()].concat())
+    ) -> Result<Vec<String>> {
+        let of_accounts = account_warnings(self, workspace, owner, definition).await?;
+        Ok([definition.warnings(), of_accounts].concat())
     }
 }
 

@@ -11,18 +11,13 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{AccountRow, Operator, OperatorError, Reason, error::Explain, json};
+use crate::{AccountRow, Operator, Reason, Result, error::Explain, json};
 
 statements! {
-    /// The policy of a workspace that holds now.
-    desk fn policy(workspace: WorkspaceId) -> Option<PolicyRow> = "
+    /// One version of a policy, or the one that holds now.
+    desk fn policy(workspace: WorkspaceId, version: Option<i32>) -> Option<PolicyRow> = "
 SELECT workspace_id, version, policy FROM policies
-WHERE workspace_id = $1 ORDER BY version DESC LIMIT 1";
-
-    /// One version of a policy.
-    desk fn policy_version(workspace: WorkspaceId, version: i32) -> Option<PolicyRow> = "
-SELECT workspace_id, version, policy FROM policies
-WHERE workspace_id = $1 AND version = $2";
+WHERE workspace_id = $1 AND ($2::integer IS NULL OR version = $2) ORDER BY version DESC LIMIT 1";
 
     /// The versions of a policy, newest first, with who has set them.
     desk fn policy_history(workspace: WorkspaceId, limit: i64) -> Vec<PolicyVersion> = "
@@ -147,22 +142,18 @@ pub struct RulingChange {
 
 impl Operator {
     /// Gives the current policy of a workspace.
-    pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow, OperatorError> {
+    pub async fn policy(&self, workspace: WorkspaceId) -> Result<PolicyRow> {
         self.need_workspace(workspace).await?;
-        let found = policy(self, workspace).await?;
+        let found = policy(self, workspace, None).await?;
         Ok(found.unwrap_or_else(|| PolicyRow::default_of(workspace)))
     }
 
     /// Gives a former version of a policy; 0 is the default.
-    pub async fn policy_version(
-        &self,
-        workspace: WorkspaceId,
-        version: i32,
-    ) -> Result<PolicyRow, OperatorError> {
+    pub async fn policy_version(&self, workspace: WorkspaceId, version: i32) -> Result<PolicyRow> {
         self.need_workspace(workspace).await?;
         let found = match version {
             0 => Some(PolicyRow::default_of(workspace)),
-            version => policy_version(self, workspace, version).await?,
+            version => policy(self, workspace, Some(version)).await?,
         };
         found.ok_or(Reason::NotFound("version of the policy").into())
     }
@@ -172,7 +163,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         limit: u32,
-    ) -> Result<Vec<PolicyVersion>, OperatorError> {
+    ) -> Result<Vec<PolicyVersion>> {
         self.need_workspace(workspace).await?;
         policy_history(self, workspace, limit.into()).await
     }
@@ -183,7 +174,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         policy: &str,
-    ) -> Result<PolicyChange, OperatorError> {
+    ) -> Result<PolicyChange> {
         let current = self.policy(workspace).await?.policy.to_string();
         let accounts = self.accounts(workspace).await?;
         let deployed = self.deployed_actions(workspace).await?;
@@ -191,11 +182,7 @@ impl Operator {
     }
 
     /// Sets a policy: every action from now on is decided by it. `policy` is JSON text.
-    pub async fn set_policy(
-        &self,
-        workspace: WorkspaceId,
-        policy: &str,
-    ) -> Result<PolicyRow, OperatorError> {
+    pub async fn set_policy(&self, workspace: WorkspaceId, policy: &str) -> Result<PolicyRow> {
         self.replace_policy(workspace, policy, None).await
     }
 
@@ -205,7 +192,7 @@ impl Operator {
         workspace: WorkspaceId,
         policy: &str,
         version: Option<i32>,
-    ) -> Result<PolicyRow, OperatorError> {
+    ) -> Result<PolicyRow> {
         Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
         self.need_workspace(workspace).await?;
         let set = set_policy(&self.database, workspace, policy, version).await;
@@ -218,7 +205,7 @@ impl Operator {
     pub(crate) async fn deployed_actions(
         &self,
         workspace: WorkspaceId,
-    ) -> Result<Vec<DeployedActions>, OperatorError> {
+    ) -> Result<Vec<DeployedActions>> {
         deployed_actions(self, workspace).await
     }
 }
@@ -229,7 +216,7 @@ pub(crate) fn compare_policies(
     policy: &str,
     accounts: &[AccountRow],
     deployed: &[DeployedActions],
-) -> Result<PolicyChange, OperatorError> {
+) -> Result<PolicyChange> {
     let after = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
     let mut warnings = Vec::new();
     // One that can't be read denies everything; it must be possible to replace it.

@@ -6,7 +6,7 @@ use letterbox_common::{
 };
 use letterbox_database::{FromRow, statements};
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, Reason, Result};
 
 statements! {
     /// The public half of the key of the process that was started last.
@@ -23,20 +23,25 @@ struct RecipientKey {
     public_key: Vec<u8>,
 }
 
+/// The processes that open the values of a column.
+pub(crate) fn opened_by(column: SealedColumn) -> Program {
+    match column {
+        SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Program::Gateway,
+        SealedColumn::AccountCredential
+        | SealedColumn::ClientSecret
+        | SealedColumn::Grant
+        | SealedColumn::ActionAnswer
+        | SealedColumn::SubscriptionSecret => Program::Worker,
+    }
+}
+
 impl Operator {
     /// The key to which a new value of a column is sealed, which those processes open that use it.
     ///
     /// # Errors
     /// When none of them runs.
-    pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient, OperatorError> {
-        let program = match column {
-            SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => Program::Gateway,
-            SealedColumn::AccountCredential
-            | SealedColumn::ClientSecret
-            | SealedColumn::Grant
-            | SealedColumn::ActionAnswer
-            | SealedColumn::SubscriptionSecret => Program::Worker,
-        };
+    pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient> {
+        let program = opened_by(column);
         let found = recipient(self, program).await?;
         let found = found.and_then(|key| Recipient::from_bytes(key.key_id, &key.public_key));
         found.ok_or(Reason::NoRecipient(program).into())

@@ -16,8 +16,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
-    CancelOutcome, Operator, OperatorError, Reason, RetryOutcome, RunRow, Submission,
-    asking::Sought, optional_json,
+    CancelOutcome, Operator, Reason, Result, RetryOutcome, RunRow, Submission, asking::Sought,
+    optional_json,
 };
 
 statements! {
@@ -75,12 +75,6 @@ WHERE workspace_id = $1 AND run_id = $2 AND answer_sealed IS NOT NULL";
     /// The workspace of a run.
     desk fn run_workspace(run: RunId) -> Option<(WorkspaceId,)> = "
 SELECT r.workspace_id
-FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
-
-    /// Forgets the input and the requests of a run, if it is over.
-    fn erase_run(run: RunId) -> Option<(bool,)> = "
-SELECT r.state IN ('succeeded', 'failed', 'denied', 'cancelled', 'refused')
-       AND erase_run(r.workspace_id, r.run_id) AS erased
 FROM workspaces w JOIN runs r ON r.workspace_id = w.workspace_id AND r.run_id = $1";
 }
 
@@ -155,11 +149,12 @@ pub struct FailedAnswer {
 }
 
 /// An approval as part of a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, FromRow, Serialize)]
 pub struct ActionApproval {
     /// The id by which it is answered.
     pub approval_id: ApprovalId,
     /// The answer so far.
+    #[row(name = approval_state)]
     pub state: ApprovalState,
     /// Who answered; `None` while it is open, and if it expired.
     pub decided_by: Option<UserId>,
@@ -176,18 +171,8 @@ pub struct ActionApproval {
 impl ActionApproval {
     /// `None` if no person was asked.
     fn of(row: &Row) -> Result<Option<Self>, RowError> {
-        let Some(approval_id) = row.try_get("approval_id")? else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            approval_id,
-            state: row.try_get("approval_state")?,
-            decided_by: row.try_get("decided_by")?,
-            decided_by_name: row.try_get("decided_by_name")?,
-            decided_at: row.try_get("decided_at")?,
-            reason: row.try_get("reason")?,
-            expires_at: row.try_get("expires_at")?,
-        }))
+        let asked: Option<ApprovalId> = row.try_get("approval_id")?;
+        asked.map(|_| Self::from_row(row)).transpose()
     }
 }
 
@@ -251,7 +236,7 @@ impl RunDetail {
 
 impl Operator {
     /// Gives one run with its input and its actions.
-    pub async fn run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
+    pub async fn run(&self, id: RunId) -> Result<RunDetail> {
         let mut found = run(self, id).await?.found("run")?;
         let workspace = found.row.workspace_id;
         found.actions = run_actions(self, workspace, id).await?;
@@ -268,11 +253,7 @@ impl Operator {
 
     /// As [`Self::run`], with the responses to its actions, as far as they are kept and these keys
     /// open them. They are for operators only.
-    pub async fn run_with_answers(
-        &self,
-        id: RunId,
-        keys: Option<&KeyRing>,
-    ) -> Result<RunDetail, OperatorError> {
+    pub async fn run_with_answers(&self, id: RunId, keys: Option<&KeyRing>) -> Result<RunDetail> {
         let mut run = self.run(id).await?;
         let workspace = run.row.workspace_id;
         for (id_of_action, sealed) in kept_answers(self, workspace, id).await? {
@@ -298,7 +279,7 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such run, or it is over.
-    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome, OperatorError> {
+    pub async fn cancel_run(&self, run: RunId) -> Result<CancelOutcome> {
         let workspace = self.workspace_of_run(run).await?;
         let cancelled = self.cancel_runs(workspace, &[run]).await?;
         let outcome = cancelled.first().and_then(|one| one.outcome);
@@ -310,7 +291,7 @@ impl Operator {
     /// # Errors
     /// When there is no such run, it did not end in a way that can be retried, or its input was
     /// forgotten.
-    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail, OperatorError> {
+    pub async fn retry_run(&self, run: RunId) -> Result<RunDetail> {
         let workspace = self.workspace_of_run(run).await?;
         let retried = self.retry_runs(workspace, &[run], None).await?;
         match retried.first().and_then(|one| one.outcome) {
@@ -320,7 +301,7 @@ impl Operator {
         }
     }
 
-    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId, OperatorError> {
+    async fn workspace_of_run(&self, run: RunId) -> Result<WorkspaceId> {
         Ok(run_workspace(self, run).await?.found("run")?.0)
     }
 
@@ -329,11 +310,11 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such run, or it is not over.
-    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail, OperatorError> {
-        match erase_run(self, id).await? {
-            None => Err(Reason::NotFound("run").into()),
-            Some((false,)) => Err(Reason::RunNotOver.into()),
-            Some((true,)) => self.run(id).await,
+    pub async fn erase_run(&self, id: RunId) -> Result<RunDetail> {
+        let workspace = self.workspace_of_run(id).await?;
+        match self.erase_runs(workspace, &[id]).await?.is_empty() {
+            true => Err(Reason::RunNotOver.into()),
+            false => self.run(id).await,
         }
     }
 }

@@ -17,7 +17,7 @@ use tokio_postgres::types::FromSqlOwned;
 use uuid::Uuid;
 
 use crate::{
-    Operator, OperatorError, Reason, WorkflowRow, lossy, moment,
+    Operator, Reason, Result, WorkflowRow, lossy, moment,
     received::{before_id, since_id},
     workspaces::is_searchable,
 };
@@ -217,7 +217,7 @@ impl Operator {
         filter: &RunFilter,
         before: Option<RunId>,
         limit: u32,
-    ) -> Result<Vec<RunRow>, OperatorError> {
+    ) -> Result<Vec<RunRow>> {
         self.need_workspace(workspace).await?;
         if let Some((_, value)) = &filter.field {
             self.need_searchable(workspace, value).await?;
@@ -243,11 +243,7 @@ impl Operator {
     }
 
     /// Fails if a submitted value can't be found: an empty list would say that no run has it.
-    pub(crate) async fn need_searchable(
-        &self,
-        workspace: WorkspaceId,
-        value: &str,
-    ) -> Result<(), OperatorError> {
+    pub(crate) async fn need_searchable(&self, workspace: WorkspaceId, value: &str) -> Result<()> {
         if value.chars().count() > MAX_LOOKUP_TEXT {
             return Err(Reason::ValueTooLong.into());
         }
@@ -265,7 +261,7 @@ impl Operator {
         (since, until): (Option<Timestamp>, Option<Timestamp>),
         after: Option<RunId>,
         limit: u32,
-    ) -> Result<Vec<FormAnswer>, OperatorError> {
+    ) -> Result<Vec<FormAnswer>> {
         let above_id = since.map(since_id).into_iter().chain(after).max();
         let below_id = until.map(before_id);
         let workspace = workflow.workspace_id;
@@ -283,7 +279,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         runs: &[RunId],
-    ) -> Result<Vec<Ordered<CancelOutcome>>, OperatorError> {
+    ) -> Result<Vec<Ordered<CancelOutcome>>> {
         let why = match &self.orderer.reason {
             Some(reason) => format!("cancelled: {reason}"),
             None => "cancelled".to_owned(),
@@ -293,11 +289,7 @@ impl Operator {
 
     /// Forgets the inputs and the requests of runs of one workspace, each if it is over. Returns
     /// which.
-    pub async fn erase_runs(
-        &self,
-        workspace: WorkspaceId,
-        runs: &[RunId],
-    ) -> Result<Vec<RunId>, OperatorError> {
+    pub async fn erase_runs(&self, workspace: WorkspaceId, runs: &[RunId]) -> Result<Vec<RunId>> {
         let erased = erase_runs(self, workspace, runs).await?;
         let erased = erased
             .into_iter()
@@ -312,7 +304,7 @@ impl Operator {
         workspace: WorkspaceId,
         account: Option<AccountId>,
         run: Option<RunId>,
-    ) -> Result<Vec<RunId>, OperatorError> {
+    ) -> Result<Vec<RunId>> {
         let hurried = hurry_runs(self, workspace, account, run).await?;
         Ok(hurried.into_iter().map(|(run,)| run).collect())
     }
@@ -325,7 +317,7 @@ impl Operator {
         workspace: WorkspaceId,
         runs: &[RunId],
         pace: Option<(f64, u32)>,
-    ) -> Result<Vec<Ordered<RetryOutcome>>, OperatorError> {
+    ) -> Result<Vec<Ordered<RetryOutcome>>> {
         let (per_second, before) = pace.unwrap_or((f64::INFINITY, 0));
         let places = (before..).take(runs.len());
         let due_in: Vec<_> = places.map(|place| f64::from(place) / per_second).collect();

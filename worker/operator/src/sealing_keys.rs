@@ -4,12 +4,13 @@
 use letterbox_common::{
     ids::WorkspaceId,
     sealing::{GrantRow, KeyRing, Place, SealedColumn},
+    states::Program,
 };
-use letterbox_database::{Client, Parameters, Row, RowError, statements};
+use letterbox_database::{Client, Parameters, Row, RowError, Statement, statements};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::{Operator, OperatorError, Reason};
+use crate::{Operator, Reason, Result, recipients::opened_by};
 
 /// Rows that a rotation loads at a time. Each is sealed again in a short statement of its own.
 const PAGE: i64 = 500;
@@ -121,26 +122,43 @@ pub struct KeyRings {
 
 impl KeyRings {
     fn of(&self, column: SealedColumn) -> &KeyRing {
-        match column {
-            SealedColumn::WebhookSecret | SealedColumn::FormerWebhookSecret => &self.webhooks,
-            SealedColumn::AccountCredential
-            | SealedColumn::ClientSecret
-            | SealedColumn::Grant
-            | SealedColumn::ActionAnswer
-            | SealedColumn::SubscriptionSecret => &self.accounts,
+        match opened_by(column) {
+            Program::Gateway => &self.webhooks,
+            Program::Worker => &self.accounts,
         }
     }
 }
 
-/// Where a page of sealed values ends: workspace, id, and in the table whose key has it, a text.
+/// The next sealed values of a column behind a key, at most [`PAGE`]; and what replaces one unless
+/// it has changed.
+fn statements_of(column: SealedColumn) -> [&'static Statement; 2] {
+    match column {
+        SealedColumn::WebhookSecret => [&WEBHOOK_SECRETS, &REPLACE_WEBHOOK_SECRET],
+        SealedColumn::FormerWebhookSecret => {
+            [&FORMER_WEBHOOK_SECRETS, &REPLACE_FORMER_WEBHOOK_SECRET]
+        }
+        SealedColumn::AccountCredential => [&ACCOUNT_CREDENTIALS, &REPLACE_ACCOUNT_CREDENTIAL],
+        SealedColumn::ClientSecret => [&CLIENT_SECRETS, &REPLACE_CLIENT_SECRET],
+        SealedColumn::Grant => [&GRANTS, &REPLACE_GRANT],
+        SealedColumn::ActionAnswer => [&ACTION_ANSWERS, &REPLACE_ACTION_ANSWER],
+        SealedColumn::SubscriptionSecret => [&SUBSCRIPTION_SECRETS, &REPLACE_SUBSCRIPTION_SECRET],
+    }
+}
+
+/// What names a sealed value: workspace, id, and in the table whose key has it, a text.
 type SealedKey = (WorkspaceId, Uuid, Option<String>);
 
 fn key_of(column: SealedColumn, row: &Row) -> Result<SealedKey, RowError> {
-    let action = match column {
-        SealedColumn::ActionAnswer => Some(row.try_get("action_id")?),
-        _ => None,
+    let action = match has_action(column) {
+        true => Some(row.try_get("action_id")?),
+        false => None,
     };
     Ok((row.try_get("workspace_id")?, row.try_get("id")?, action))
+}
+
+/// Whether an action is the last part of its key, and so the last argument of its statements.
+fn has_action(column: SealedColumn) -> bool {
+    column == SealedColumn::ActionAnswer
 }
 
 /// The place that the value of a row is sealed to.
@@ -189,7 +207,7 @@ impl Operator {
     ///
     /// # Errors
     /// When a value can't be decrypted. What was sealed until then stays so.
-    pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation, OperatorError> {
+    pub async fn rotate_keys(&self, keys: &KeyRings) -> Result<Rotation> {
         let mut rotation = Rotation::default();
         for column in SealedColumn::ALL {
             let each = async |row: &Row| {
@@ -208,10 +226,7 @@ impl Operator {
     }
 
     /// The sealed values that do not open: table, column, id and why.
-    pub(crate) async fn closed_values(
-        &self,
-        keys: &KeyRings,
-    ) -> Result<Vec<String>, OperatorError> {
+    pub(crate) async fn closed_values(&self, keys: &KeyRings) -> Result<Vec<String>> {
         let mut closed = Vec::new();
         for column in SealedColumn::ALL {
             let each = async |row: &Row| {
@@ -233,76 +248,41 @@ impl Operator {
     async fn each_sealed(
         &self,
         column: SealedColumn,
-        mut each: impl AsyncFnMut(&Row) -> Result<(), OperatorError>,
-    ) -> Result<(), OperatorError> {
-        let mut after = None;
+        mut each: impl AsyncFnMut(&Row) -> Result<()>,
+    ) -> Result<()> {
+        let [page, _] = statements_of(column);
+        let (mut workspace, mut id, mut action) = (None, None, None);
         loop {
-            let page = self.sealed_values(column, after).await?;
-            let Some(last) = page.last() else {
+            let key: Parameters<'_> = &[&workspace, &id, &PAGE, &action];
+            let key = &key[..3 + usize::from(has_action(column))];
+            let rows = self.ask(page, key).await?.rows;
+            let Some(last) = rows.last() else {
                 return Ok(());
             };
-            after = Some(key_of(column, last)?);
-            for row in &page {
+            let last = key_of(column, last)?;
+            (workspace, id, action) = (Some(last.0), Some(last.1), last.2);
+            for row in &rows {
                 each(row).await?;
             }
         }
     }
 
-    /// The next sealed values of a column behind a key, at most [`PAGE`].
-    async fn sealed_values(
-        &self,
-        column: SealedColumn,
-        after: Option<SealedKey>,
-    ) -> Result<Vec<Row>, OperatorError> {
-        let (workspace, id, action) = match after {
-            Some((workspace, id, action)) => (Some(workspace), Some(id), action),
-            None => (None, None, None),
-        };
-        let key: Parameters<'_> = &[&workspace, &id, &PAGE, &action];
-        let (statement, key) = match column {
-            SealedColumn::WebhookSecret => (&WEBHOOK_SECRETS, &key[..3]),
-            SealedColumn::FormerWebhookSecret => (&FORMER_WEBHOOK_SECRETS, &key[..3]),
-            SealedColumn::AccountCredential => (&ACCOUNT_CREDENTIALS, &key[..3]),
-            SealedColumn::ClientSecret => (&CLIENT_SECRETS, &key[..3]),
-            SealedColumn::Grant => (&GRANTS, &key[..3]),
-            SealedColumn::ActionAnswer => (&ACTION_ANSWERS, key),
-            SealedColumn::SubscriptionSecret => (&SUBSCRIPTION_SECRETS, &key[..3]),
-        };
-        Ok(self.ask(statement, key).await?.rows)
-    }
-
     /// Replaces a sealed value unless it has changed. Gives how many were replaced: 1 or 0.
-    async fn replace_sealed(
-        &self,
-        column: SealedColumn,
-        row: &Row,
-        new: &[u8],
-    ) -> Result<u64, OperatorError> {
+    async fn replace_sealed(&self, column: SealedColumn, row: &Row, new: &[u8]) -> Result<u64> {
         let (workspace, id, action) = key_of(column, row)?;
         let old: &[u8] = row.try_get("value")?;
         let row: Parameters<'_> = &[
             /* $1 workspace_id */ &workspace, /* $2 id */ &id, /* $3 old */ &old,
             /* $4 new */ &new, /* $5 action_id */ &action,
         ];
-        let (statement, row) = match column {
-            SealedColumn::WebhookSecret => (&REPLACE_WEBHOOK_SECRET, &row[..4]),
-            SealedColumn::FormerWebhookSecret => (&REPLACE_FORMER_WEBHOOK_SECRET, &row[..4]),
-            SealedColumn::AccountCredential => (&REPLACE_ACCOUNT_CREDENTIAL, &row[..4]),
-            SealedColumn::ClientSecret => (&REPLACE_CLIENT_SECRET, &row[..4]),
-            SealedColumn::Grant => (&REPLACE_GRANT, &row[..4]),
-            SealedColumn::ActionAnswer => (&REPLACE_ACTION_ANSWER, row),
-            SealedColumn::SubscriptionSecret => (&REPLACE_SUBSCRIPTION_SECRET, &row[..4]),
-        };
-        Ok(self.ask(statement, row).await?.count)
+        let [_, replace] = statements_of(column);
+        let row = &row[..4 + usize::from(has_action(column))];
+        Ok(self.ask(replace, row).await?.count)
     }
 }
 
 /// The value sealed with the first key; `None` if it is already.
-fn reseal(
-    keys: &KeyRing,
-    column: SealedColumn,
-    row: &Row,
-) -> Result<Option<Vec<u8>>, OperatorError> {
+fn reseal(keys: &KeyRing, column: SealedColumn, row: &Row) -> Result<Option<Vec<u8>>> {
     let resealed = keys.reseal(place_of(column, row)?, row.try_get("value")?);
     let id: Uuid = row.try_get("id")?;
     Ok(resealed.map_err(|error| Reason::SealedValue {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::error::SqlState;
 use url::Url;
 
-use crate::{Operator, OperatorError, Orderer, Reason, check_name, error::Explain};
+use crate::{Operator, Orderer, Reason, Result, asking::Sought, check_name, error::Explain};
 
 statements! {
     /// Creates a sign-in link for a user, and deletes the user's expired ones.
@@ -39,16 +39,16 @@ DELETE FROM subjects WHERE issuer = $1 AND user_id = $2";
 
     /// Begins a session for an issuer's subject.
     desk fn begin_session_by(
-        issuer: &str, subject: &str, email: Option<&str>, former: Option<&[u8]>, session: &[u8],
+        issuer: &str, subject: &str, email: Option<&str>, former: Option<Vec<u8>>, session: &[u8],
     ) -> (Option<UserId>,) = "SELECT begin_session_by($1, $2, $3, $4, $5) AS user_id";
 
     /// The user of a sign-in link.
-    desk fn sign_in_link(link: &[u8], browser: Option<&[u8]>) -> Option<LivingLink> = "
+    desk fn sign_in_link(link: &[u8], browser: Option<Vec<u8>>) -> Option<LivingLink> = "
 SELECT email, is_here FROM sign_in_link($1, $2)";
 
     /// Begins a session for a link, which is used up.
     desk fn begin_session(
-        link: &[u8], browser: Option<&[u8]>, email: Option<&str>, former: Option<&[u8]>,
+        link: &[u8], browser: Option<Vec<u8>>, email: Option<&str>, former: Option<Vec<u8>>,
         session: &[u8],
     ) -> (Option<UserId>,) = "SELECT begin_session($1, $2, $3, $4, $5) AS user_id";
 
@@ -111,12 +111,12 @@ pub struct Browser {
 }
 
 impl Browser {
-    fn former(&self) -> Option<[u8; 32]> {
-        self.session.as_ref().map(Token::hash)
+    fn former(&self) -> Option<Vec<u8>> {
+        Some(self.session.as_ref()?.hash().to_vec())
     }
 
-    fn asked_with(&self) -> Option<[u8; 32]> {
-        self.asked_with.as_ref().map(Token::hash)
+    fn asked_with(&self) -> Option<Vec<u8>> {
+        Some(self.asked_with.as_ref()?.hash().to_vec())
     }
 }
 
@@ -169,7 +169,7 @@ fn signing_in(desk: &Database, browser: &Browser) -> Database {
 
 impl Operator {
     /// Makes a link with which a user signs in to the desk, within ten minutes and once.
-    pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink, OperatorError> {
+    pub async fn make_sign_in_link(&self, user: UserId) -> Result<SignInLink> {
         let token = Token::generate()?;
         let made = make_sign_in_link(&self.database, user, &token.hash()).await;
         let missing = Reason::NotFound("user");
@@ -182,7 +182,7 @@ impl Operator {
     }
 
     /// Ends a user's sessions and sign-in links, and unbinds the user from issuers.
-    pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut, OperatorError> {
+    pub async fn sign_out_user(&self, user: UserId) -> Result<SignedOut> {
         sign_out_user(self, user).await
     }
 
@@ -190,7 +190,7 @@ impl Operator {
     ///
     /// # Errors
     /// When it is no URL of an issuer, or isn't HTTPS.
-    pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
+    pub async fn trust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>> {
         let url = Url::parse(issuer).ok();
         let is_fit = url
             .is_some_and(|url| is_confidential(url.scheme(), url.host_str().unwrap_or_default()));
@@ -202,25 +202,22 @@ impl Operator {
     }
 
     /// Takes that back. Sessions that have begun go on.
-    pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>, OperatorError> {
-        if distrust_issuer(self, issuer).await? == 0 {
-            return Err(Reason::NotFound("trusted issuer").into());
-        }
+    pub async fn distrust_issuer(&self, issuer: &str) -> Result<Vec<Issuer>> {
+        let distrusted = distrust_issuer(self, issuer).await?;
+        distrusted.found("trusted issuer")?;
         self.issuers().await
     }
 
     /// Lists the issuers that are trusted.
-    pub async fn issuers(&self) -> Result<Vec<Issuer>, OperatorError> {
+    pub async fn issuers(&self) -> Result<Vec<Issuer>> {
         issuers(self).await
     }
 
     /// Forgets as whom an issuer knows a user. If they have been here before, they sign in by a
     /// link next, and by the issuer in the same browser.
-    pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<(), OperatorError> {
-        match unbind_issuer(self, issuer, user).await? {
-            0 => Err(Reason::NotFound("user whom this issuer knows").into()),
-            _ => Ok(()),
-        }
+    pub async fn unbind_issuer(&self, issuer: &str, user: UserId) -> Result<()> {
+        let unbound = unbind_issuer(self, issuer, user).await?;
+        unbound.found("user whom this issuer knows")
     }
 
     /// Begins a session of the desk for a person that an issuer identifies. `None` if it is no
@@ -229,18 +226,16 @@ impl Operator {
         desk: &Database,
         vouched: &Vouched,
         browser: Browser,
-    ) -> Result<Option<Token>, OperatorError> {
+    ) -> Result<Option<Token>> {
         let session = Token::generate()?;
-        let hash = session.hash();
-        let former = browser.former();
         // The database decides who that is: a desk in foreign hands would name anybody.
         let (user,) = begin_session_by(
             &signing_in(desk, &browser),
             &vouched.issuer,
             &vouched.subject,
             vouched.email.as_deref(),
-            former.as_ref().map(|hash| &hash[..]),
-            &hash,
+            browser.former(),
+            &session.hash(),
         )
         .await?;
         Ok(user.map(|_| session))
@@ -252,14 +247,8 @@ impl Operator {
         desk: &Database,
         link: &Token,
         browser: &Browser,
-    ) -> Result<Option<LivingLink>, OperatorError> {
-        let asked_with = browser.asked_with();
-        Ok(sign_in_link(
-            desk,
-            &link.hash(),
-            asked_with.as_ref().map(|hash| &hash[..]),
-        )
-        .await?)
+    ) -> Result<Option<LivingLink>> {
+        Ok(sign_in_link(desk, &link.hash(), browser.asked_with()).await?)
     }
 
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
@@ -269,16 +258,14 @@ impl Operator {
         desk: &Database,
         link: &Token,
         browser: Browser,
-    ) -> Result<Option<Token>, OperatorError> {
+    ) -> Result<Option<Token>> {
         let session = Token::generate()?;
-        let former = browser.former();
-        let asked_with = browser.asked_with();
         let (user,) = begin_session(
             &signing_in(desk, &browser),
             &link.hash(),
-            asked_with.as_ref().map(|hash| &hash[..]),
+            browser.asked_with(),
             browser.email.as_deref(),
-            former.as_ref().map(|hash| &hash[..]),
+            browser.former(),
             &session.hash(),
         )
         .await?;
@@ -292,7 +279,7 @@ impl Operator {
         email: &str,
         client: &str,
         browser: &Token,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         Ok(ask_sign_in_link(desk, email, client, &browser.hash()).await?)
     }
 
@@ -303,7 +290,7 @@ impl Operator {
         session: &Token,
         address: String,
         orderer: Orderer,
-    ) -> Result<Option<Self>, OperatorError> {
+    ) -> Result<Option<Self>> {
         let desk = desk.saying([
             ("letterbox.session", hex::encode(session.hash())),
             ("letterbox.address", address),
@@ -322,13 +309,13 @@ impl Operator {
     }
 
     /// Says the name of the person whose orders these are.
-    pub async fn call_me(&self, name: &str) -> Result<(), OperatorError> {
+    pub async fn call_me(&self, name: &str) -> Result<()> {
         check_name(name)?;
         call_me(self, name).await
     }
 
     /// Ends the session in which these orders are given.
-    pub async fn end_session(&self) -> Result<(), OperatorError> {
+    pub async fn end_session(&self) -> Result<()> {
         end_session(self).await
     }
 }

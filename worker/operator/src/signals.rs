@@ -10,7 +10,7 @@ use letterbox_common::{
 use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
-use crate::{Operator, OperatorError, asking::Sought, lossy, moment};
+use crate::{Operator, Result, asking::Sought, lossy, moment};
 
 /// The columns of a [`SignalRow`]: of a signal `s` and its webhook `h`.
 macro_rules! columns {
@@ -141,7 +141,7 @@ impl Operator {
         filter: &SignalFilter,
         before: Option<DeliveryId>,
         limit: u32,
-    ) -> Result<Vec<SignalRow>, OperatorError> {
+    ) -> Result<Vec<SignalRow>> {
         self.need_workspace(workspace).await?;
         signals(
             self,
@@ -158,7 +158,7 @@ impl Operator {
     }
 
     /// Gives one signal with its body.
-    pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail, OperatorError> {
+    pub async fn signal(&self, id: DeliveryId) -> Result<SignalDetail> {
         signal(self, id).await?.found("signal")
     }
 
@@ -167,7 +167,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         from: Option<Timestamp>,
-    ) -> Result<SignalCursor, OperatorError> {
+    ) -> Result<SignalCursor> {
         self.need_workspace(workspace).await?;
         match from {
             None => cursor_now(self).await,

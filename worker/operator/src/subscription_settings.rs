@@ -7,7 +7,7 @@ use letterbox_workflow::account::check_url;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::{OperatorError, Reason, given, workspace_settings::Nullable};
+use crate::{Reason, Result, given, workspace_settings::Nullable};
 
 /// Most requests that may wait for their answers.
 const MAX_IN_FLIGHT: i32 = 32;
@@ -76,7 +76,7 @@ impl Target {
     ///
     /// # Errors
     /// When it is neither, or both.
-    pub fn of(queue: Option<String>, url: Option<Url>) -> Result<Self, OperatorError> {
+    pub fn of(queue: Option<String>, url: Option<Url>) -> Result<Self> {
         match (queue, url) {
             (Some(queue), None) => Ok(Self::Queue(queue)),
             (None, Some(url)) => Ok(Self::Url(url)),
@@ -109,7 +109,7 @@ impl SubscriptionSettings {
     }
 
     /// Where its signals go, if that is one queue or one URL.
-    pub(crate) fn target(&self) -> Result<Target, OperatorError> {
+    pub(crate) fn target(&self) -> Result<Target> {
         let most = if self.url.is_some() { MAX_IN_FLIGHT } else { 0 };
         let is_bad = |wanted| !(1..=most).contains(&wanted);
         if self.in_flight.is_some_and(is_bad) {

@@ -16,8 +16,8 @@ use tokio_postgres::error::SqlState;
 use uuid::Uuid;
 
 use crate::{
-    NewSubscription, Operator, OperatorError, PROGRAM, Reason, Target, asking::Sought,
-    error::Explain, subscription_settings::check_conditions,
+    NewSubscription, Operator, PROGRAM, Reason, Result, Target, asking::Sought, error::Explain,
+    subscription_settings::check_conditions,
 };
 
 statements! {
@@ -128,7 +128,7 @@ pub struct SubscriptionRow {
 
 impl SubscriptionRow {
     /// Declares its queue, if it has one.
-    pub(crate) async fn declare_queue(&self, broker: &BrokerTarget) -> Result<(), OperatorError> {
+    pub(crate) async fn declare_queue(&self, broker: &BrokerTarget) -> Result<()> {
         match &self.queue {
             Some(queue) => declare(broker, self.subscription_id, queue).await,
             None => Ok(()),
@@ -136,11 +136,7 @@ impl SubscriptionRow {
     }
 
     /// Ends what leads signals to its queue, which stays unless `deletes`.
-    pub(crate) async fn unbind_queue(
-        &self,
-        broker: &BrokerTarget,
-        deletes: bool,
-    ) -> Result<(), OperatorError> {
+    pub(crate) async fn unbind_queue(&self, broker: &BrokerTarget, deletes: bool) -> Result<()> {
         let Some(queue) = &self.queue else {
             return Ok(());
         };
@@ -151,10 +147,7 @@ impl SubscriptionRow {
 
 impl Operator {
     /// Lists the subscriptions of a workspace.
-    pub async fn subscriptions(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<SubscriptionRow>, OperatorError> {
+    pub async fn subscriptions(&self, workspace: WorkspaceId) -> Result<Vec<SubscriptionRow>> {
         self.need_workspace(workspace).await?;
         subscriptions(self, workspace, None).await
     }
@@ -164,7 +157,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         target: &str,
-    ) -> Result<SubscriptionRow, OperatorError> {
+    ) -> Result<SubscriptionRow> {
         let found = subscriptions(self, workspace, Some(target)).await?.pop();
         found.found("subscription")
     }
@@ -182,7 +175,7 @@ impl Operator {
         broker: Option<&BrokerTarget>,
         workspace: WorkspaceId,
         new: &NewSubscription,
-    ) -> Result<(SubscriptionRow, Option<Secret>), OperatorError> {
+    ) -> Result<(SubscriptionRow, Option<Secret>)> {
         self.need_workspace(workspace).await?;
         let target = new.target.name();
         let conditions = texts(&new.conditions);
@@ -218,11 +211,7 @@ impl Operator {
     }
 
     /// Checks that there is no such queue: it may hold signals of another workspace.
-    pub async fn need_new_queue(
-        &self,
-        broker: &BrokerTarget,
-        queue: &str,
-    ) -> Result<(), OperatorError> {
+    pub async fn need_new_queue(&self, broker: &BrokerTarget, queue: &str) -> Result<()> {
         match has_queue(broker, PROGRAM, queue).await? {
             true => Err(Reason::QueueExists(queue.to_owned()).into()),
             false => Ok(()),
@@ -230,7 +219,7 @@ impl Operator {
     }
 
     /// Checks that a new subscription can be to this target, as far as the database knows.
-    pub(crate) async fn check_target(&self, target: &Target) -> Result<(), OperatorError> {
+    pub(crate) async fn check_target(&self, target: &Target) -> Result<()> {
         target.check()?;
         match target {
             Target::Queue(queue) if queue_is_taken(self, queue).await?.0 => {
@@ -250,7 +239,7 @@ impl Operator {
         workspace: WorkspaceId,
         id: Uuid,
         new: &NewSubscription,
-    ) -> Result<(SubscriptionRow, Option<Secret>), OperatorError> {
+    ) -> Result<(SubscriptionRow, Option<Secret>)> {
         new.target.check()?;
         check_conditions(&new.conditions)?;
         let secret = match &new.target {
@@ -295,7 +284,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         target: &str,
-    ) -> Result<SubscriptionRow, OperatorError> {
+    ) -> Result<SubscriptionRow> {
         let removed = self.subscription(workspace, target).await?;
         unsubscribe(self, workspace, target).await?;
         Ok(removed)
@@ -308,7 +297,7 @@ impl Operator {
         workspace: WorkspaceId,
         queue: &str,
         deletes: bool,
-    ) -> Result<SubscriptionRow, OperatorError> {
+    ) -> Result<SubscriptionRow> {
         let ended = self.subscription(workspace, queue).await?;
         // The broker first: what is still stored can be ended once more.
         ended.unbind_queue(broker, deletes).await?;
@@ -321,7 +310,7 @@ impl Operator {
         workspace: WorkspaceId,
         target: &str,
         pauses: bool,
-    ) -> Result<bool, OperatorError> {
+    ) -> Result<bool> {
         self.subscription(workspace, target).await?;
         Ok(pause_subscription(self, workspace, target, pauses).await? > 0)
     }
@@ -333,7 +322,7 @@ impl Operator {
         workspace: WorkspaceId,
         target: &str,
         to: Timestamp,
-    ) -> Result<SubscriptionRow, OperatorError> {
+    ) -> Result<SubscriptionRow> {
         self.subscription(workspace, target).await?;
         let to = self.signal_cursor(workspace, Some(to)).await?;
         rewind_subscription(self, workspace, target, to.position, to.signal_id).await?;
@@ -345,7 +334,7 @@ fn texts(conditions: &[Condition]) -> Vec<String> {
     conditions.iter().map(Condition::to_string).collect()
 }
 
-async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<(), OperatorError> {
+async fn declare(broker: &BrokerTarget, id: Uuid, queue: &str) -> Result<()> {
     let declared = declare_subscription(broker, PROGRAM, &id.to_string(), queue).await;
     declared.map_err(|error| match error.is_refusal() {
         true => Reason::OtherQueue(error.to_string()).into(),

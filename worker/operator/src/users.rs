@@ -6,7 +6,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 use tokio_postgres::error::SqlState;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, error::Explain};
+use crate::{Operator, Reason, Result, asking::Sought, check_name, error::Explain};
 
 statements! {
     /// Creates a user.
@@ -61,7 +61,7 @@ pub struct UserDetail {
 
 impl Operator {
     /// Returns the user with this id, with their subjects at issuers.
-    pub async fn user_detail(&self, id: UserId) -> Result<UserDetail, OperatorError> {
+    pub async fn user_detail(&self, id: UserId) -> Result<UserDetail> {
         Ok(UserDetail {
             row: self.user(id).await?,
             known_as: subjects(self, id).await?,
@@ -69,12 +69,12 @@ impl Operator {
     }
 
     /// Gives the user with this id.
-    pub async fn user(&self, id: UserId) -> Result<User, OperatorError> {
+    pub async fn user(&self, id: UserId) -> Result<User> {
         user(self, id).await?.found("user")
     }
 
     /// Lists users, oldest first, at most `limit`.
-    pub async fn users(&self, limit: u32) -> Result<Vec<User>, OperatorError> {
+    pub async fn users(&self, limit: u32) -> Result<Vec<User>> {
         users(self, limit.into()).await
     }
 
@@ -82,7 +82,7 @@ impl Operator {
     ///
     /// # Errors
     /// When the e-mail address is invalid, or another user has it.
-    pub async fn create_user(&self, email: &str, name: &str) -> Result<User, OperatorError> {
+    pub async fn create_user(&self, email: &str, name: &str) -> Result<User> {
         check_user(email, name)?;
         let created = create_user(&self.database, UserId::generate(), email, name).await;
         created.explain(&SqlState::UNIQUE_VIOLATION, Reason::DuplicateEmail)
@@ -90,7 +90,7 @@ impl Operator {
 }
 
 /// Checks the e-mail address and the name of a user.
-pub(crate) fn check_user(email: &str, name: &str) -> Result<(), OperatorError> {
+pub(crate) fn check_user(email: &str, name: &str) -> Result<()> {
     check_name(name)?;
     let has_length = (3..=200).contains(&email.chars().count());
     if !email.contains('@') || !has_length || email.contains(char::is_control) {

@@ -1,7 +1,7 @@
 //! The settings of a webhook: what they say, whether they fit together, and the statements that
 //! read and write them. Nothing else lists them.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, fmt};
 
 use clap::Args;
 use letterbox_common::{
@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
 use crate::{
-    Operator, OperatorError, Reason, error::Explain, given, optional_json, strict::strict_json,
+    Operator, Reason, Result, error::Explain, given, optional_json, strict::strict_json,
     workspace_settings::Nullable,
 };
 
@@ -144,9 +144,14 @@ fn same_by(text: &str) -> Option<SameBy> {
     text.parse().ok()
 }
 
+/// The reason that a setting can't be used.
+fn unusable(why: impl fmt::Display) -> Reason {
+    Reason::InvalidWebhook(why.to_string())
+}
+
 /// The rules of a custom tool, of a JSON text.
 pub fn rules_in(text: &str) -> Result<Value, Reason> {
-    strict_json(text).map_err(|error| Reason::InvalidWebhook(format!("rules: {error}")))
+    strict_json(text).map_err(|error| unusable(format_args!("rules: {error}")))
 }
 
 impl WebhookSettings {
@@ -161,31 +166,29 @@ impl WebhookSettings {
 
     /// Checks all of them. Gives the rules, and the secret: that which the tool has given, or a new
     /// one.
-    pub(crate) fn check(&self, given: Option<Secret>) -> Result<(Rules, Secret), OperatorError> {
+    pub(crate) fn check(&self, given: Option<Secret>) -> Result<(Rules, Secret)> {
         let tool = self.tool();
         let text = self.rules_text();
         let rules = rules_of(tool, text.as_deref())?;
         let networks = self.networks();
         if let Some(networks) = networks {
             let parsed = networks.parse::<Networks>();
-            parsed.map_err(|error| Reason::InvalidWebhook(format!("networks: {error}")))?;
+            parsed.map_err(|error| unusable(format_args!("networks: {error}")))?;
             if networks.trim().is_empty() {
-                return Err(Reason::InvalidWebhook("networks: name at least one".into()).into());
+                return Err(unusable("networks: name at least one").into());
             }
         }
         for (what, text) in [("networks", networks), ("rules", text.as_deref())] {
             // The database would refuse it too, in its own words.
             let length = text.map_or(0, |text| text.chars().count());
             if length > MAX_TEXT {
-                let told = format!("{what}: at most {MAX_TEXT} characters, not {length}");
-                return Err(Reason::InvalidWebhook(told).into());
+                let told = format_args!("{what}: at most {MAX_TEXT} characters, not {length}");
+                return Err(unusable(told).into());
             }
         }
-        let kept = KeptNames::new(tool, &rules, self.kept_headers());
-        kept.map_err(|error| Reason::InvalidWebhook(error.to_string()))?;
+        KeptNames::new(tool, &rules, self.kept_headers()).map_err(unusable)?;
         if self.same_by() == SameBy::Id && rules.id_header.is_none() {
-            let why = format!("{tool} signs no id");
-            return Err(Reason::InvalidWebhook(why).into());
+            return Err(unusable(format_args!("{tool} signs no id")).into());
         }
         let secret = match self.secret {
             // Nobody knows it.
@@ -236,9 +239,7 @@ impl WebhookSettings {
     fn rules_text(&self) -> Option<String> {
         self.rules.as_ref().map(Value::to_string)
     }
-}
 
-impl WebhookSettings {
     /// Stores the settings of a new webhook, which have been checked.
     pub(crate) async fn store(
         &self,
@@ -246,7 +247,7 @@ impl WebhookSettings {
         workspace: WorkspaceId,
         webhook: WebhookId,
         secret_sealed: &[u8],
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let rules = self.rules_text();
         let same_by = self.same_by().to_string();
         let created = create_webhook(
@@ -274,16 +275,10 @@ impl WebhookSettings {
         workspace: WorkspaceId,
         webhook: WebhookId,
         former: &Self,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let all = self.over(former);
-        change_webhook(
-            operator,
-            workspace,
-            webhook,
-            all.networks(),
-            all.kept_headers(),
-        )
-        .await
+        let (networks, kept) = (all.networks(), all.kept_headers());
+        change_webhook(operator, workspace, webhook, networks, kept).await
     }
 }
 
@@ -293,25 +288,23 @@ impl WebhookSettings {
 /// When a custom tool is given no rules or wrong ones, or another tool is given some.
 pub fn rules_of(tool: Tool, rules: Option<&str>) -> Result<Rules, Reason> {
     match (tool.rules(), rules) {
-        (None, Some(text)) => {
-            Rules::parse(text).map_err(|error| Reason::InvalidWebhook(error.to_string()))
-        }
+        (None, Some(text)) => Rules::parse(text).map_err(unusable),
         (Some(rules), None) => Ok(rules),
-        (None, None) => Err(Reason::InvalidWebhook("a custom tool needs rules".into())),
+        (None, None) => Err(unusable("a custom tool needs rules")),
         (Some(_), Some(_)) => {
-            let told = format!("{tool} has its own rules: use custom with yours");
-            Err(Reason::InvalidWebhook(told))
+            let told = format_args!("{tool} has its own rules: use custom with yours");
+            Err(unusable(told))
         }
     }
 }
 
 /// The secret that a sender has already, or its public key, if these rules can use it; else a new
 /// one.
-pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secret, OperatorError> {
+pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secret> {
     let secret = match given {
         Some(secret) if secret.expose().len() < MIN_SECRET => {
-            let told = format!("a secret must have at least {MIN_SECRET} characters");
-            return Err(Reason::InvalidWebhook(told).into());
+            let told = format_args!("a secret must have at least {MIN_SECRET} characters");
+            return Err(unusable(told).into());
         }
         Some(secret) => secret,
         None => match secret_for(rules)? {
@@ -319,12 +312,11 @@ pub(crate) fn usable_secret(rules: &Rules, given: Option<Secret>) -> Result<Secr
             None => {
                 let told = "this tool signs with a key of its own: give its public key, or set it \
                             later";
-                return Err(Reason::InvalidWebhook(told.into()).into());
+                return Err(unusable(told).into());
             }
         },
     };
     // A secret of another form than the rules expect could verify nothing.
-    let keys = rules.keys(&secret);
-    keys.map_err(|error| Reason::InvalidWebhook(error.to_string()))?;
+    rules.keys(&secret).map_err(unusable)?;
     Ok(secret)
 }

@@ -13,7 +13,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason, SecretFrom, WebhookSettings,
+    Operator, Reason, Result, SecretFrom, WebhookSettings,
     asking::Sought,
     check_name,
     webhook_settings::{replace_webhook, rules_of, settings_columns, usable_secret},
@@ -217,7 +217,7 @@ impl NewWebhook {
         workspace: WorkspaceId,
         (tool, rules): (Tool, &Rules),
         secret: Secret,
-    ) -> Result<(Self, Vec<u8>), OperatorError> {
+    ) -> Result<(Self, Vec<u8>)> {
         let webhook = WebhookId::generate();
         let place = Place::WebhookSecret { workspace, webhook };
         let sealed = keys.seal(place, secret.expose())?;
@@ -240,7 +240,7 @@ impl Operator {
         workspace: WorkspaceId,
         settings: &WebhookSettings,
         secret: Option<Secret>,
-    ) -> Result<NewWebhook, OperatorError> {
+    ) -> Result<NewWebhook> {
         check_name(&settings.name)?;
         let is_given = secret.is_some();
         let is_later = settings.secret == Some(SecretFrom::Later);
@@ -265,7 +265,7 @@ impl Operator {
         webhook: WebhookId,
         secret: Secret,
         overlap: Option<Duration>,
-    ) -> Result<SetWebhook, OperatorError> {
+    ) -> Result<SetWebhook> {
         let noun = "webhook whose secret is to be set";
         let found = signing(self, webhook).await?;
         let found = found.filter(|one| one.is_settable || overlap.is_some());
@@ -298,7 +298,7 @@ impl Operator {
         former: WebhookId,
         secret: Option<Secret>,
         overlap: Duration,
-    ) -> Result<NewWebhook, OperatorError> {
+    ) -> Result<NewWebhook> {
         let noun = "webhook, or it is deleted or being replaced";
         let found = signing(self, former).await?;
         let found = found.filter(|one| one.is_replaceable).found(noun)?;
@@ -312,35 +312,29 @@ impl Operator {
         let seconds = overlap.as_secs_f64();
         let made = replace_webhook(self, workspace, former, successor, &sealed, seconds).await?;
         // Another operator may have been faster since it was looked up.
-        if made == 0 {
-            return Err(Reason::NotFound(noun).into());
-        }
+        made.found(noun)?;
         Ok(new)
     }
 
     /// Lists the webhooks of a workspace, deleted ones included.
-    pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>, OperatorError> {
+    pub async fn webhooks(&self, workspace: WorkspaceId) -> Result<Vec<WebhookRow>> {
         self.need_workspace(workspace).await?;
         webhooks(self, workspace).await
     }
 
     /// Gives one webhook.
-    pub async fn webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
+    pub async fn webhook(&self, webhook: WebhookId) -> Result<WebhookRow> {
         self::webhook(self, webhook).await?.found("webhook")
     }
 
     /// Lists the last refused deliveries of a webhook, newest first.
-    pub async fn refusals(
-        &self,
-        webhook: WebhookId,
-        limit: u32,
-    ) -> Result<Vec<RefusalRow>, OperatorError> {
+    pub async fn refusals(&self, webhook: WebhookId, limit: u32) -> Result<Vec<RefusalRow>> {
         let workspace = self.webhook(webhook).await?.workspace_id;
         refusals(self, workspace, webhook, limit.into()).await
     }
 
     /// Deletes a webhook: from the next request on its deliveries are refused. Its signals stay.
-    pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow, OperatorError> {
+    pub async fn delete_webhook(&self, webhook: WebhookId) -> Result<WebhookRow> {
         let workspace = self.webhook(webhook).await?.workspace_id;
         let deleted = delete_webhook(self, workspace, webhook).await?;
         deleted.found("webhook")

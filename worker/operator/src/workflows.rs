@@ -17,7 +17,7 @@ use letterbox_workflow::Definition;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, check_name, optional_json};
+use crate::{Operator, Reason, Result, asking::Sought, check_name, optional_json};
 
 /// The columns of a [`WorkflowRow`]: of a workflow `f`.
 macro_rules! workflow_columns {
@@ -184,7 +184,7 @@ impl Operator {
         owner: UserId,
         name: &str,
         definition: &str,
-    ) -> Result<WorkflowRow, OperatorError> {
+    ) -> Result<WorkflowRow> {
         check_name(name)?;
         Definition::check(definition).map_err(Reason::InvalidDefinition)?;
         let id = WorkflowId::generate();
@@ -202,7 +202,7 @@ impl Operator {
         workflow: WorkflowId,
         former: &str,
         definition: &str,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         Definition::check(definition).map_err(Reason::InvalidDefinition)?;
         let workspace = self.home(workflow).await?;
         match save_draft(self, workspace, workflow, former, definition).await? {
@@ -212,11 +212,7 @@ impl Operator {
     }
 
     /// Moves a workflow. The live link dies with it.
-    pub async fn move_workflow(
-        &self,
-        workflow: WorkflowId,
-        to: Move,
-    ) -> Result<WorkflowRow, OperatorError> {
+    pub async fn move_workflow(&self, workflow: WorkflowId, to: Move) -> Result<WorkflowRow> {
         let from = to.from();
         let to = to.to();
         let workspace = self.home(workflow).await?;
@@ -237,11 +233,7 @@ impl Operator {
     /// # Errors
     /// When there is no such workflow, it is deleted, or the user is not a member who may run
     /// workflows.
-    pub async fn transfer_workflow(
-        &self,
-        workflow: WorkflowId,
-        to: UserId,
-    ) -> Result<WorkflowRow, OperatorError> {
+    pub async fn transfer_workflow(&self, workflow: WorkflowId, to: UserId) -> Result<WorkflowRow> {
         let workspace = self.home(workflow).await?;
         if let Some(transferred) = transfer_workflow(self, workspace, workflow, to).await? {
             return Ok(transferred);
@@ -254,20 +246,17 @@ impl Operator {
     }
 
     /// The workspace of a workflow.
-    pub(crate) async fn home(&self, workflow: WorkflowId) -> Result<WorkspaceId, OperatorError> {
+    pub(crate) async fn home(&self, workflow: WorkflowId) -> Result<WorkspaceId> {
         Ok(home_of_workflow(self, workflow).await?.ok_or(GONE)?.0)
     }
 
     /// Gives one workflow with its definition.
-    pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail, OperatorError> {
+    pub async fn workflow(&self, workflow: WorkflowId) -> Result<WorkflowDetail> {
         self::workflow(self, workflow).await?.found("workflow")
     }
 
     /// Lists the workflows of a workspace, deleted ones included.
-    pub async fn workflows(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<WorkflowRow>, OperatorError> {
+    pub async fn workflows(&self, workspace: WorkspaceId) -> Result<Vec<WorkflowRow>> {
         self.need_workspace(workspace).await?;
         workflows(self, workspace).await
     }

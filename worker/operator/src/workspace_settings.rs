@@ -8,7 +8,7 @@ use letterbox_database::{FromRow, statements};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Operator, OperatorError, Reason, asking::Sought, given};
+use crate::{Operator, Reason, Result, asking::Sought, given};
 
 statements! {
     /// Sets those settings of a workspace that are members of an object.
@@ -76,7 +76,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &WorkspaceSettings,
-    ) -> Result<WorkspaceSettings, OperatorError> {
+    ) -> Result<WorkspaceSettings> {
         if *wanted != WorkspaceSettings::default() {
             self.change_settings(workspace, wanted).await?;
         }
@@ -88,10 +88,7 @@ impl Operator {
     }
 
     /// The settings of a workspace, all of them.
-    pub(crate) async fn settings(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<WorkspaceSettings, OperatorError> {
+    pub(crate) async fn settings(&self, workspace: WorkspaceId) -> Result<WorkspaceSettings> {
         settings(self, workspace).await?.found("workspace")
     }
 
@@ -100,7 +97,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         wanted: &WorkspaceSettings,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         wanted.check()?;
         self.need_workspace(workspace).await?;
         // What is `None` is no member, and stays as it is.

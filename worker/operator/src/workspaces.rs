@@ -6,7 +6,7 @@ use letterbox_database::{FromRow, statements};
 use serde::Serialize;
 
 use crate::{
-    Operator, OperatorError, Reason, asking::Sought, check_name, received::a_day_ago,
+    Operator, Reason, Result, asking::Sought, check_name, received::a_day_ago,
     workspace_settings::stored_allowance,
 };
 
@@ -42,8 +42,8 @@ LEFT JOIN LATERAL (
 GROUP BY w.workspace_id, w.name ORDER BY w.name, w.workspace_id";
 
     /// Whether there is such a workspace.
-    desk fn workspace_exists(workspace: WorkspaceId) -> (bool,) = "
-SELECT EXISTS (SELECT FROM workspaces WHERE workspace_id = $1) AS exists";
+    desk fn workspace_exists(workspace: WorkspaceId) -> u64 = "
+SELECT FROM workspaces WHERE workspace_id = $1";
 
     /// A workspace's usage.
     fn workspace_usage(workspace: WorkspaceId) -> Option<Usage> = "
@@ -165,7 +165,7 @@ pub struct Day {
 
 impl Operator {
     /// What has come into each workspace in the last 24 hours.
-    pub async fn days(&self) -> Result<Vec<Day>, OperatorError> {
+    pub async fn days(&self) -> Result<Vec<Day>> {
         days(self, a_day_ago()).await
     }
 
@@ -175,7 +175,7 @@ impl Operator {
         &self,
         name: &str,
         run_allowance: Option<u32>,
-    ) -> Result<Workspace, OperatorError> {
+    ) -> Result<Workspace> {
         check_workspace(name)?;
         let id = WorkspaceId::generate();
         let allowance = stored_allowance(run_allowance)?;
@@ -183,12 +183,12 @@ impl Operator {
     }
 
     /// Lists all workspaces.
-    pub async fn workspaces(&self) -> Result<Vec<Workspace>, OperatorError> {
+    pub async fn workspaces(&self) -> Result<Vec<Workspace>> {
         workspaces(self).await
     }
 
     /// Tells what a workspace uses.
-    pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage, OperatorError> {
+    pub async fn usage(&self, workspace: WorkspaceId) -> Result<Usage> {
         let mut usage = workspace_usage(self, workspace).await?.found("workspace")?;
         usage.webhooks = usage_by_webhook(self, workspace).await?;
         Ok(usage)
@@ -196,7 +196,7 @@ impl Operator {
 
     /// Deletes what stands for the values of runs, in small pieces: in no other transaction, since
     /// what records runs waits for a piece.
-    pub(crate) async fn end_search(&self, workspace: WorkspaceId) -> Result<(), OperatorError> {
+    pub(crate) async fn end_search(&self, workspace: WorkspaceId) -> Result<()> {
         let mut beyond = None::<RunId>;
         loop {
             (beyond,) = stop_search(self, workspace, beyond, PIECE).await?;
@@ -208,7 +208,7 @@ impl Operator {
 
     /// Holds a workspace, or all: its runs begin no action until it is released. Forms and webhooks
     /// go on. Returns `false` if it was held already.
-    pub async fn hold(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
+    pub async fn hold(&self, workspace: Option<WorkspaceId>) -> Result<bool> {
         self.need_workspace(workspace).await?;
         let held = match workspace {
             Some(workspace) => hold(self, workspace).await?,
@@ -219,7 +219,7 @@ impl Operator {
 
     /// Lets the runs of a workspace, or of all, begin actions again. Questions that waited for an
     /// answer meanwhile wait for so much longer. Returns `false` if it was not held.
-    pub async fn release(&self, workspace: Option<WorkspaceId>) -> Result<bool, OperatorError> {
+    pub async fn release(&self, workspace: Option<WorkspaceId>) -> Result<bool> {
         self.need_workspace(workspace).await?;
         Ok(release(self, workspace).await?.0)
     }
@@ -230,20 +230,15 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such workspace of this name, or its signals still go to queues.
-    pub async fn delete_workspace(
-        &self,
-        workspace: WorkspaceId,
-        name: &str,
-    ) -> Result<u64, OperatorError> {
+    pub async fn delete_workspace(&self, workspace: WorkspaceId, name: &str) -> Result<u64> {
         // Queues and logins are at the broker, where nothing here would end them.
         let subscriptions = self.subscriptions(workspace).await?;
         if !subscriptions.is_empty() {
             let targets = subscriptions.into_iter().map(|one| one.target);
             return Err(Reason::Subscribed(targets.collect()).into());
         }
-        if close_workspace(self, workspace, name).await? == 0 {
-            return Err(Reason::NotFound("workspace of this name").into());
-        }
+        let closed = close_workspace(self, workspace, name).await?;
+        closed.found("workspace of this name")?;
         let mut deleted = 0;
         loop {
             let (rows,) = empty_workspace(self, workspace, PIECE).await?;
@@ -259,19 +254,16 @@ impl Operator {
     pub(crate) async fn need_workspace(
         &self,
         workspace: impl Into<Option<WorkspaceId>>,
-    ) -> Result<(), OperatorError> {
-        let Some(workspace) = workspace.into() else {
-            return Ok(());
-        };
-        match workspace_exists(self, workspace).await? {
-            (true,) => Ok(()),
-            (false,) => Err(Reason::NotFound("workspace").into()),
+    ) -> Result<()> {
+        match workspace.into() {
+            Some(workspace) => workspace_exists(self, workspace).await?.found("workspace"),
+            None => Ok(()),
         }
     }
 }
 
 /// Checks the name of a new workspace.
-pub(crate) fn check_workspace(name: &str) -> Result<(), OperatorError> {
+pub(crate) fn check_workspace(name: &str) -> Result<()> {
     match name {
         "all" => Err(Reason::ReservedName.into()),
         name => check_name(name),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{Document, Plan, Set, Step};
 use crate::{
-    NewWebhook, Operator, OperatorError, Reason, Secrets, SubscriptionRow,
+    NewWebhook, Operator, OperatorError, Reason, Result, Secrets, SubscriptionRow,
     subscriptions::{hold_subscriptions, let_go_of_subscriptions},
 };
 
@@ -46,7 +46,7 @@ pub struct Applied {
 impl Applied {
     /// Declares the queues of the subscriptions that are named, and takes those of ended ones back.
     /// A failure keeps it from nothing else; the last one is given, and the same order mends it.
-    pub async fn settle_at_broker(&self, broker: &BrokerTarget) -> Result<(), OperatorError> {
+    pub async fn settle_at_broker(&self, broker: &BrokerTarget) -> Result<()> {
         let mut done = Ok(());
         for named in &self.named {
             done = named.declare_queue(broker).await.and(done);
@@ -68,7 +68,7 @@ impl Operator {
         set: &Set,
         prunes: bool,
         planned: &[Step],
-    ) -> Result<Applied, OperatorError> {
+    ) -> Result<Applied> {
         // Workers move cursors all the time, which is nothing that the plan is about.
         let workspace = self.find_workspace(set).await?;
         let holder = Uuid::new_v4();
@@ -113,7 +113,7 @@ impl Operator {
         secrets: &Secrets<'_>,
         set: &Set,
         plan: Plan<'_>,
-    ) -> Result<Applied, OperatorError> {
+    ) -> Result<Applied> {
         let workspace = match plan.workspace {
             Some(workspace) => workspace,
             None => self.create_workspace(&plan.name, None).await?.workspace_id,
@@ -149,7 +149,7 @@ impl Operator {
 
     /// Deletes what a workspace was searched by, where that was switched off. It may take long, and
     /// is done after everything else.
-    pub async fn apply_to_search(&self, applied: &Applied) -> Result<(), OperatorError> {
+    pub async fn apply_to_search(&self, applied: &Applied) -> Result<()> {
         let Some(workspace) = applied.unsearchable else {
             return Ok(());
         };

@@ -6,7 +6,7 @@ use letterbox_database::statements;
 use super::{
     Document, MemberSettings, PolicyDocument, SubscriptionSettings, WorkflowDocument, former,
 };
-use crate::{Operator, OperatorError, Reason, webhook_settings::live_webhooks};
+use crate::{Operator, Reason, Result, webhook_settings::live_webhooks};
 
 statements! {
     /// The workflows of a workspace that are not deleted.
@@ -22,10 +22,7 @@ impl Operator {
     ///
     /// # Errors
     /// When there is no such workspace, or two things of a kind have one name.
-    pub async fn export_workspace(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<Document>, OperatorError> {
+    pub async fn export_workspace(&self, workspace: WorkspaceId) -> Result<Vec<Document>> {
         let documents = self.documents(workspace).await?;
         for document in &documents {
             // Two of one name could not be applied.
@@ -35,10 +32,7 @@ impl Operator {
     }
 
     /// The same, also where two things have one name.
-    pub(super) async fn documents(
-        &self,
-        workspace: WorkspaceId,
-    ) -> Result<Vec<Document>, OperatorError> {
+    pub(super) async fn documents(&self, workspace: WorkspaceId) -> Result<Vec<Document>> {
         let settings = self.settings(workspace).await?;
         let mut documents = vec![Document::Workspace(settings)];
         for member in self.members(workspace).await? {

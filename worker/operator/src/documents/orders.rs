@@ -14,8 +14,8 @@ use super::{
     change::DocumentChange,
 };
 use crate::{
-    Member, Move, NewSubscription, Operator, OperatorError, Reason, Secrets, SubscriptionRow,
-    WebhookRow, WebhookSettings, names::only_one, subscriptions::set_in_flight,
+    Member, Move, NewSubscription, Operator, Reason, Result, Secrets, SubscriptionRow, WebhookRow,
+    WebhookSettings, names::only_one, subscriptions::set_in_flight,
 };
 
 statements! {
@@ -35,7 +35,7 @@ impl Operator {
         document: &Document,
         change: &DocumentChange,
         applied: &mut Applied,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         match document {
             Document::Workspace(wanted) => self.change_settings(workspace, wanted).await?,
             Document::Member(wanted) => self.set_up_member(workspace, wanted, change).await?,
@@ -66,7 +66,7 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &MemberSettings,
         change: &DocumentChange,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let (user, was) = if change.is_new {
             let name = wanted.name.as_ref().unwrap_or(&wanted.email);
             let inviting = self.invite(workspace, &wanted.email, name, wanted.role);
@@ -89,7 +89,7 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &WorkflowDocument,
         change: &DocumentChange,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         use WorkflowState::{Deployed, Draft, Paused};
         let definition = wanted.definition.to_string();
         let owner = self.member_of(workspace, &wanted.owner).await?.user_id;
@@ -129,7 +129,7 @@ impl Operator {
         secrets: &Secrets<'_>,
         workspace: WorkspaceId,
         wanted: &WebhookSettings,
-    ) -> Result<MadeWebhook, OperatorError> {
+    ) -> Result<MadeWebhook> {
         let given = wanted.given_secret(secrets)?;
         Ok(MadeWebhook {
             name: wanted.name.clone(),
@@ -142,7 +142,7 @@ impl Operator {
         workspace: WorkspaceId,
         wanted: &SubscriptionSettings,
         change: &DocumentChange,
-    ) -> Result<Option<(SubscriptionRow, Secret)>, OperatorError> {
+    ) -> Result<Option<(SubscriptionRow, Secret)>> {
         let mut made = None;
         let target = wanted.target()?;
         if change.is_new {
@@ -174,11 +174,7 @@ impl Operator {
     }
 
     /// Deletes what no document names.
-    pub(super) async fn prune(
-        &self,
-        workspace: WorkspaceId,
-        document: &Document,
-    ) -> Result<(), OperatorError> {
+    pub(super) async fn prune(&self, workspace: WorkspaceId, document: &Document) -> Result<()> {
         match document {
             Document::Member(member) => {
                 let member = self.member_of(workspace, &member.email).await?;
@@ -207,7 +203,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         name: &str,
-    ) -> Result<Vec<WebhookRow>, OperatorError> {
+    ) -> Result<Vec<WebhookRow>> {
         let webhook = self.webhook_named(workspace, name).await?;
         let mut former = webhook.replaces;
         let mut doomed = vec![webhook];
@@ -220,11 +216,7 @@ impl Operator {
     }
 
     /// The member of a workspace who has this e-mail address.
-    pub(super) async fn member_of(
-        &self,
-        workspace: WorkspaceId,
-        email: &str,
-    ) -> Result<Member, OperatorError> {
+    pub(super) async fn member_of(&self, workspace: WorkspaceId, email: &str) -> Result<Member> {
         let user = self.user_by_email(email).await?;
         let mut members = self.members(workspace).await?.into_iter();
         let member = members.find(|member| Some(member.user_id) == user);
@@ -232,11 +224,7 @@ impl Operator {
     }
 
     /// The webhook of this name that is neither deleted nor being replaced.
-    async fn webhook_named(
-        &self,
-        workspace: WorkspaceId,
-        name: &str,
-    ) -> Result<WebhookRow, OperatorError> {
+    async fn webhook_named(&self, workspace: WorkspaceId, name: &str) -> Result<WebhookRow> {
         let webhooks = self.webhooks(workspace).await?;
         let is_it = |one: &WebhookRow| {
             one.settings.name == name && one.deleted_at.is_none() && one.ends_at.is_none()

@@ -12,7 +12,7 @@ use super::{
     change::{DocumentChange, told, told_link},
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, SecretFrom, Secrets, WebhookSettings, check_name,
+    Losing, Operator, Reason, Result, SecretFrom, Secrets, WebhookSettings, check_name,
     policies::{DeployedActions, compare_policies},
     users::check_user,
 };
@@ -34,7 +34,7 @@ impl Outlook<'_> {
         former: Option<&Document>,
         change: &DocumentChange,
         step: &mut Step,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         match (document, former) {
             (Document::Workspace(wanted), _) => Ok(wanted.check()?),
             (Document::Member(wanted), _) => self.member(wanted, change, step).await,
@@ -62,7 +62,7 @@ impl Outlook<'_> {
         wanted: &MemberSettings,
         change: &DocumentChange,
         step: &mut Step,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         if change.is_new {
             return check_user(&wanted.email, wanted.name.as_ref().unwrap_or(&wanted.email));
         }
@@ -76,7 +76,7 @@ impl Outlook<'_> {
         Ok(())
     }
 
-    async fn policy(&self, wanted: &PolicyDocument, step: &mut Step) -> Result<(), OperatorError> {
+    async fn policy(&self, wanted: &PolicyDocument, step: &mut Step) -> Result<()> {
         let mut accounts = Vec::new();
         let mut deployed = Vec::new();
         if let Some(workspace) = self.workspace {
@@ -133,7 +133,7 @@ impl Outlook<'_> {
         deploys: bool,
         change: &DocumentChange,
         step: &mut Step,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         if wanted.state == WorkflowState::Deleted {
             return Err(Reason::DeletedDocument(wanted.name.clone()).into());
         }
@@ -181,7 +181,7 @@ impl Outlook<'_> {
         Ok(())
     }
 
-    fn new_webhook(&self, wanted: &WebhookSettings, step: &mut Step) -> Result<(), OperatorError> {
+    fn new_webhook(&self, wanted: &WebhookSettings, step: &mut Step) -> Result<()> {
         step.changes.extend(match &wanted.secret {
             Some(SecretFrom::File(name)) => Some(format!("its secret is in {name}")),
             Some(SecretFrom::Environment(name)) => {
@@ -197,7 +197,7 @@ impl Outlook<'_> {
         &self,
         wanted: &SubscriptionSettings,
         change: &DocumentChange,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<()> {
         let target = wanted.target()?;
         if !change.is_new {
             let fixed = ["webhook", "signal_kind", "where"];
@@ -221,7 +221,7 @@ impl Outlook<'_> {
     }
 
     /// The user of this address; one of whom nothing is found if there is none yet.
-    async fn user(&self, email: &str) -> Result<UserId, OperatorError> {
+    async fn user(&self, email: &str) -> Result<UserId> {
         let user = self.operator.user_by_email(email).await?;
         Ok(user.unwrap_or_else(UserId::generate))
     }

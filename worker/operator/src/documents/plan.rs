@@ -13,8 +13,8 @@ use super::{
     outlook::Outlook,
 };
 use crate::{
-    Losing, Operator, OperatorError, Reason, Secrets, SubscriptionRow, Workspace,
-    WorkspaceSettings, names::only_one, policies::default_policy, workspaces::check_workspace,
+    Losing, Operator, Reason, Result, Secrets, SubscriptionRow, Workspace, WorkspaceSettings,
+    names::only_one, policies::default_policy, workspaces::check_workspace,
 };
 
 /// A plan.
@@ -63,7 +63,7 @@ impl Operator {
         secrets: &Secrets<'_>,
         set: &'d Set,
         prunes: bool,
-    ) -> Result<Plan<'d>, OperatorError> {
+    ) -> Result<Plan<'d>> {
         let reading = Whole::begin_reading(&self.database).await?;
         let reader = self.on(reading.database().clone());
         reader.foresee(secrets, set, prunes).await
@@ -83,7 +83,7 @@ impl Operator {
         secrets: &Secrets<'_>,
         set: &'d Set,
         prunes: bool,
-    ) -> Result<Plan<'d>, OperatorError> {
+    ) -> Result<Plan<'d>> {
         let documents = &set.documents;
         check_single(documents)?;
         let workspace = self.find_workspace(set).await?;
@@ -143,7 +143,7 @@ impl Operator {
         workspace: WorkspaceId,
         document: &Document,
         ended: &mut Vec<SubscriptionRow>,
-    ) -> Result<Vec<String>, OperatorError> {
+    ) -> Result<Vec<String>> {
         let losing = match document {
             Document::Member(member) => {
                 let member = self.member_of(workspace, &member.email).await?;
@@ -176,10 +176,7 @@ impl Operator {
     }
 
     /// `None` if there is none of this name yet.
-    pub(super) async fn find_workspace(
-        &self,
-        set: &Set,
-    ) -> Result<Option<WorkspaceId>, OperatorError> {
+    pub(super) async fn find_workspace(&self, set: &Set) -> Result<Option<WorkspaceId>> {
         if set.workspace.is_some() {
             return Ok(set.workspace);
         }
@@ -232,7 +229,7 @@ fn check_single(documents: &[Document]) -> Result<(), Reason> {
 }
 
 /// What there is in a workspace that was made just now.
-fn new_workspace(name: &str) -> Result<Vec<Document>, OperatorError> {
+fn new_workspace(name: &str) -> Result<Vec<Document>> {
     check_workspace(name)?;
     let settings = WorkspaceSettings {
         name: name.to_owned(),

@@ -106,13 +106,11 @@ pub fn examine_broker(nodes: &Value, queues: &Value, users: &Value, flags: &Valu
     });
     let mut found = examine_nodes(&nodes);
     found.extend(examine_queues(&ours.collect::<Vec<_>>(), nodes.len()));
-    let off = list(flags)
-        .into_iter()
-        .filter(|flag| flag["state"] == "disabled");
-    let off = off.filter_map(|flag| Some(flag["name"].as_str()?.to_owned()));
+    let flags = list(flags).into_iter();
+    let off = flags.filter(|flag| flag["state"] == "disabled");
     found.push(Finding::of_list(
         "feature flags",
-        &off.collect::<Vec<_>>(),
+        off.filter_map(|flag| Some(flag["name"].as_str()?.to_owned())),
         Verdict::Warning,
         "all are on",
         "rabbitmqctl enable_feature_flag all: the next version of RabbitMQ may need them",
@@ -160,10 +158,10 @@ fn examine_nodes(nodes: &[Value]) -> Vec<Finding> {
 
 /// Whether they are as they are declared, and have as many members as the cluster offers.
 fn examine_queues(ours: &[Value], nodes: usize) -> Vec<Finding> {
-    let names = |chosen: &dyn Fn(&Value) -> bool| -> Vec<String> {
+    let names = |chosen: &dyn Fn(&Value) -> bool| -> BTreeSet<String> {
         let chosen = ours.iter().filter(|queue| chosen(queue));
         let names = chosen.map(|queue| queue["name"].as_str().unwrap_or_default().to_owned());
-        names.collect::<BTreeSet<_>>().into_iter().collect()
+        names.collect()
     };
     let other = names(&|queue| queue["type"] != "quorum");
     let wanted = nodes.min(3);
@@ -181,21 +179,21 @@ fn examine_queues(ours: &[Value], nodes: usize) -> Vec<Finding> {
     vec![
         Finding::of_list(
             "queue types",
-            &other,
+            other,
             Verdict::Failure,
             "all are quorum queues",
             OTHER_QUEUE,
         ),
         Finding::of_list(
             "queue arguments",
-            &differs,
+            differs,
             Verdict::Failure,
             "as they are declared",
             OTHER_QUEUE,
         ),
         Finding::of_list(
             "queue members",
-            &few,
+            few,
             Verdict::Warning,
             &format!("each has {wanted} or more"),
             "rabbitmq-queues grow NODE all, for each node without",

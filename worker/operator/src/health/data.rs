@@ -7,7 +7,7 @@ use letterbox_database::{FromRow, Statement, ask, statements};
 use serde::Serialize;
 
 use super::finding::{Finding, Verdict};
-use crate::{Operator, OperatorError};
+use crate::{Operator, Result};
 
 /// What has waited for longer than this is late.
 pub(super) const LATE_SECONDS: f64 = 60.0;
@@ -290,17 +290,16 @@ impl Operator {
     }
 
     /// Messages that wait in the spill, and batches that were perhaps not published.
-    pub(super) async fn open_batches(&self) -> Result<[Count; 2], OperatorError> {
+    pub(super) async fn open_batches(&self) -> Result<[Count; 2]> {
         let spilled = ask(self, &SPILLED_MESSAGES, &[]).await?;
         Ok([spilled, ask(self, &INTERRUPTED_BATCHES, &[]).await?])
     }
 
-    pub(super) async fn examine_policies(&self) -> Result<Finding, OperatorError> {
+    pub(super) async fn examine_policies(&self) -> Result<Finding> {
         let waiting = doctor_policies(self).await?;
-        let waiting: Vec<String> = waiting.into_iter().map(|(name,)| name).collect();
         Ok(Finding::of_list(
             "policies",
-            &waiting,
+            waiting.into_iter().map(|(name,)| name),
             Verdict::Warning,
             "none makes every action wait",
             "letterbox policy set, with a rule that allows: no action goes on by itself",

@@ -8,7 +8,7 @@ use letterbox_database::{
 };
 
 use super::finding::{Finding, Verdict};
-use crate::{Operator, OperatorError};
+use crate::{Operator, Result};
 
 /// How far clocks may differ: a tenth of the tolerance of webhooks' times.
 const MAX_CLOCK_SECONDS: f64 = 30.0;
@@ -86,7 +86,7 @@ struct MightyLogin {
 
 impl Operator {
     /// What is found, and whether writes are taken: all that processes tell depends on it.
-    pub(super) async fn examine_database(&self) -> Result<(bool, Vec<Finding>), OperatorError> {
+    pub(super) async fn examine_database(&self) -> Result<(bool, Vec<Finding>)> {
         let durability = doctor_durability(self).await?;
         let now = Timestamp::now();
         let sessions = doctor_sessions(self).await?;

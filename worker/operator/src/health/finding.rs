@@ -47,11 +47,12 @@ impl Finding {
     /// A finding that is fine if nothing is listed.
     pub(super) fn of_list(
         about: &'static str,
-        listed: &[String],
+        listed: impl IntoIterator<Item = String>,
         otherwise: Verdict,
         fine: &str,
         mend: &'static str,
     ) -> Self {
+        let listed: Vec<_> = listed.into_iter().collect();
         let detail = match listed.is_empty() {
             true => fine.to_owned(),
             false => listed.join(", "),

@@ -18,7 +18,7 @@ pub use self::{
     finding::{Finding, Verdict},
     status::{BacklogKind, Deaf, Held, Part, Retrying, Status, Unconnected},
 };
-use crate::{KeyRings, Operator, OperatorError};
+use crate::{KeyRings, Operator, Result};
 
 pub(crate) static STATEMENTS: [&[&Statement]; 5] = [
     broker::STATEMENTS,
@@ -32,22 +32,16 @@ impl Operator {
     /// Looks for what may be wrong with the installation, at the broker only if one is given:
     /// settings that lose what was accepted, rights that are too great, clocks that differ,
     /// processes and queues that are missing, settings that disagree.
-    pub async fn doctor(
-        &self,
-        broker: Option<&BrokerTarget>,
-    ) -> Result<Vec<Finding>, OperatorError> {
+    pub async fn doctor(&self, broker: Option<&BrokerTarget>) -> Result<Vec<Finding>> {
         let (takes_writes, mut found) = self.examine_database().await?;
         let processes = self.processes().await?;
         found.extend(self.examine_settings().await?);
         found.push(self.examine_policies().await?);
         found.extend(processes.found(takes_writes));
-        let behind = data::subscriptions_behind(self, data::LATE_SECONDS)
-            .await?
-            .into_iter()
-            .filter_map(|one| one.queue.or(one.url));
+        let behind = data::subscriptions_behind(self, data::LATE_SECONDS).await?;
         found.push(Finding::of_list(
             "subscriptions",
-            &behind.collect::<Vec<_>>(),
+            behind.into_iter().filter_map(|one| one.queue.or(one.url)),
             Verdict::Warning,
             "none is behind",
             "letterbox status says why",
@@ -67,7 +61,7 @@ impl Operator {
         hours: f64,
         keys: Option<&KeyRings>,
         broker: Option<&BrokerTarget>,
-    ) -> Result<Vec<Finding>, OperatorError> {
+    ) -> Result<Vec<Finding>> {
         let mut found = self.compare(hours).await;
         found.push(match keys {
             None => Finding::unseen("secrets", "set the sealing keys to open all of them"),

@@ -7,7 +7,7 @@ use super::{
     database::ALLOW_CONNECTIONS,
     finding::{Finding, Verdict},
 };
-use crate::{Operator, OperatorError};
+use crate::{Operator, Result};
 
 /// How many gateways and workers that have trouble are named.
 const MAX_TROUBLED: usize = 3;
@@ -87,32 +87,30 @@ pub(super) struct Processes {
 }
 
 impl Operator {
-    pub(super) async fn processes(&self) -> Result<Processes, OperatorError> {
+    pub(super) async fn processes(&self) -> Result<Processes> {
         let all = living_processes(self).await?;
         let (places,) = places(self).await?;
         Ok(Processes { all, places })
     }
 
     /// Whether the settings that the processes tell agree with each other and with the database.
-    pub(super) async fn examine_settings(&self) -> Result<[Finding; 5], OperatorError> {
+    pub(super) async fn examine_settings(&self) -> Result<[Finding; 5]> {
         let differing = doctor_differing(self).await?;
-        let differing: Vec<String> = differing.into_iter().map(|(one,)| one).collect();
         let unsent = doctor_unsent(self).await?;
-        let unsent: Vec<String> = unsent.into_iter().map(|(name,)| name).collect();
         let told = doctor_told(self).await?;
         let pools = told.pools;
         let most = told.most;
         Ok([
             Finding::of_list(
                 "settings",
-                &differing,
+                differing.into_iter().map(|(one,)| one),
                 Verdict::Warning,
                 "the processes agree",
                 "give them the same settings, and replace those that differ",
             ),
             Finding::of_list(
                 "e-mail",
-                &unsent,
+                unsent.into_iter().map(|(name,)| name),
                 Verdict::Warning,
                 "where notices by e-mail are on, a worker can send them",
                 "set LETTERBOX_SMTP_URL and LETTERBOX_SMTP_FROM of the workers: there notices by \

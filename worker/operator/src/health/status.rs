@@ -18,7 +18,7 @@ use super::{
     data::{Behind, Count, LATE_SECONDS, subscriptions_behind},
     finding::{Finding, Verdict},
 };
-use crate::{Operator, OperatorError, dead_letters};
+use crate::{Operator, Result, dead_letters};
 
 /// Why something is late.
 const UNSTORED: &str = "not stored for over a minute";
@@ -248,7 +248,7 @@ struct MemoryRow {
 
 impl Operator {
     /// Gives the state of everything; of the queues only if a broker is given.
-    pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status, OperatorError> {
+    pub async fn status(&self, broker: Option<&BrokerTarget>) -> Result<Status> {
         let processes = self.processes().await?;
         let writes = health::takes_writes(&self.database).await;
         let takes_writes = !writes.as_ref().is_err_and(DatabaseError::is_read_only);
@@ -288,7 +288,7 @@ impl Operator {
     }
 
     /// Everything that waits in the database.
-    async fn database_backlog(&self) -> Result<[BacklogKind; 4], OperatorError> {
+    async fn database_backlog(&self) -> Result<[BacklogKind; 4]> {
         let [spilled, interrupted] = self.open_batches().await?;
         let due = due_runs(self).await?;
         let approvals = pending_approvals(self).await?;
