@@ -163,111 +163,61 @@ mod tests {
         let text =
             |name: &str, length: usize| with(&format!(r#""{name}":"{}""#, "é".repeat(length)));
         let money = |amount: &str| with(&format!(r#""amount":{amount}"#));
+        let value = |value: &str| money(&format!(r#"{{"value":{value},"currency":"EUR"}}"#));
+        let currency = |code: &str| money(&format!(r#"{{"value":5,"currency":"{code}"}}"#));
+        let begun = |more: &str| format!(r#"{{"type":"client.created"{more}}}"#);
+        let complete = r#","entity":"E","sourceTool":"T""#;
+        let no_entity = "entity is not a string of 1 to 200 characters";
+        let no_tool = "sourceTool is not a string of 1 to 100 characters";
+        let no_event = "eventId is not a string of 1 to 200 characters";
+        let no_amount = "amount is not an object";
+        let out_of_range = "amount.value is not between 0 and 1000000000000";
+        let too_exact = "amount.value has more than 4 decimal places";
+        let no_currency = "amount.currency is not three capital letters";
+        let no_kind = "type is not proposal.created, proposal.won or client.created";
+        let no_object = "the body is not an object";
         let cases = [
             (with(r#""x":1"#), "native"),
             (text("entity", 200), "native"),
-            (
-                text("entity", 201),
-                "entity is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""entity":"""#),
-                "entity is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""entity":7"#),
-                "entity is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""entity":"\ud800""#),
-                "entity is not a string of 1 to 200 characters",
-            ),
+            (text("entity", 201), no_entity),
+            (with(r#""entity":"""#), no_entity),
+            (with(r#""entity":7"#), no_entity),
+            (with(r#""entity":"\ud800""#), no_entity),
             (with(r#""entity":" \t\u00a0 ""#), "entity is blank"),
             (text("sourceTool", 100), "native"),
-            (
-                text("sourceTool", 101),
-                "sourceTool is not a string of 1 to 100 characters",
-            ),
+            (text("sourceTool", 101), no_tool),
             (with(r#""sourceTool":" ""#), "native"),
             (text("eventId", 200), "native"),
-            (
-                text("eventId", 201),
-                "eventId is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""eventId":null"#),
-                "eventId is not a string of 1 to 200 characters",
-            ),
-            (money("null"), "amount is not an object"),
-            (money("5"), "amount is not an object"),
+            (text("eventId", 201), no_event),
+            (with(r#""eventId":null"#), no_event),
+            (money("null"), no_amount),
+            (money("5"), no_amount),
             (money(r#"{"currency":"EUR"}"#), "amount.value is missing"),
-            (
-                money(r#"{"value":"5","currency":"EUR"}"#),
-                "amount.value is not a number",
-            ),
-            (
-                money(r#"{"value":1000000000000,"currency":"EUR"}"#),
-                "native",
-            ),
-            (
-                money(r#"{"value":1000000000000.0001,"currency":"EUR"}"#),
-                "amount.value is not between 0 and 1000000000000",
-            ),
-            (money(r#"{"value":-0,"currency":"EUR"}"#), "native"),
-            (
-                money(r#"{"value":-1,"currency":"EUR"}"#),
-                "amount.value is not between 0 and 1000000000000",
-            ),
-            (money(r#"{"value":1.2345,"currency":"EUR"}"#), "native"),
-            (
-                money(r#"{"value":1.23456,"currency":"EUR"}"#),
-                "amount.value has more than 4 decimal places",
-            ),
+            (value("\"5\""), "amount.value is not a number"),
+            (value("1000000000000"), "native"),
+            (value("1000000000000.0001"), out_of_range),
+            (value("-0"), "native"),
+            (value("-1"), out_of_range),
+            (value("1.2345"), "native"),
+            (value("1.23456"), too_exact),
             (money(r#"{"value":5}"#), "amount.currency is missing"),
-            (
-                money(r#"{"value":5,"currency":"eur"}"#),
-                "amount.currency is not three capital letters",
-            ),
-            (
-                money(r#"{"value":5,"currency":"EURO"}"#),
-                "amount.currency is not three capital letters",
-            ),
-            (
-                money(r#"{"value":5,"currency":"ÄÖÜ"}"#),
-                "amount.currency is not three capital letters",
-            ),
-            (
-                with(r#""type":"proposal.lost""#),
-                "type is not proposal.created, proposal.won or client.created",
-            ),
-            (
-                with(r#""type":["proposal.won"]"#),
-                "type is not proposal.created, proposal.won or client.created",
-            ),
+            (currency("eur"), no_currency),
+            (currency("EURO"), no_currency),
+            (currency("ÄÖÜ"), no_currency),
+            (with(r#""type":"proposal.lost""#), no_kind),
+            (with(r#""type":["proposal.won"]"#), no_kind),
             ("{}".into(), "type is missing"),
-            (r#"{"type":"client.created"}"#.into(), "entity is missing"),
+            (begun(""), "entity is missing"),
+            (begun(r#","entity":"E""#), "sourceTool is missing"),
+            (begun(complete), "native"),
+            (begun(&format!("{complete},\"amount\":1")), no_amount),
             (
-                r#"{"type":"client.created","entity":"E"}"#.into(),
-                "sourceTool is missing",
-            ),
-            (
-                r#"{"type":"client.created","entity":"E","sourceTool":"T"}"#.into(),
-                "native",
-            ),
-            (
-                r#"{"type":"client.created","entity":"E","sourceTool":"T","amount":1}"#.into(),
-                "amount is not an object",
-            ),
-            (
-                r#"{"type":"proposal.created","entity":"E","sourceTool":"T"}"#.into(),
+                begun(complete).replace("client", "proposal"),
                 "amount is missing",
             ),
-            ("[]".into(), "the body is not an object"),
-            ("null".into(), "the body is not an object"),
-            (
-                "[".repeat(32_000) + &"]".repeat(32_000),
-                "the body is not an object",
-            ),
+            ("[]".into(), no_object),
+            ("null".into(), no_object),
+            ("[".repeat(32_000) + &"]".repeat(32_000), no_object),
         ];
         for (body, expected) in cases {
             assert_eq!(rule(&body), expected, "{}", &body[..body.len().min(160)]);
