@@ -262,36 +262,24 @@ mod tests {
         ] {
             assert_eq!(problems(&fine), [""; 0], "{fine}");
         }
-        let no_list = "actions[0].to: must be a list of 1 to 20 e-mail addresses";
+        let no_list = "must be a list of 1 to 20 e-mail addresses";
         let no_address = "must be one e-mail address, without a name";
-        for (members, expected) in [
-            (json!({"to": "a@example.com"}), no_list.to_owned()),
-            (json!({"to": []}), no_list.to_owned()),
-            (json!({"to": vec!["a@example.com"; 21]}), no_list.to_owned()),
-            (json!({"to": [1]}), no_list.to_owned()),
-            (
-                json!({"to": ["a@example.com", "Ada <b@example.com>"]}),
-                format!("actions[0].to[1]: {no_address}"),
-            ),
-            (
-                json!({"to": ["a@example.com,b@example.com"]}),
-                format!("actions[0].to[0]: {no_address}"),
-            ),
-            (
-                json!({"reply_to": "nobody"}),
-                format!("actions[0].reply_to: {no_address}"),
-            ),
-            (
-                json!({"subject": "a".repeat(501)}),
-                "actions[0].subject: the subject has more than 500 characters".to_owned(),
-            ),
-            (
-                json!({"html": "{{ form.nope }}"}),
-                "actions[0].html: unknown name \"form.nope\", expected run.id, run.received_at, \
-                 form.t"
-                    .to_owned(),
-            ),
+        let named = "Ada <b@example.com>";
+        let two = "a@example.com,b@example.com";
+        let long = "the subject has more than 500 characters";
+        let unknown = "unknown name \"form.nope\", expected run.id, run.received_at, form.t";
+        for (members, place, problem) in [
+            (json!({"to": "a@example.com"}), "to", no_list),
+            (json!({"to": []}), "to", no_list),
+            (json!({"to": vec!["a@example.com"; 21]}), "to", no_list),
+            (json!({"to": [1]}), "to", no_list),
+            (json!({"to": ["a@b.example", named]}), "to[1]", no_address),
+            (json!({"to": [two]}), "to[0]", no_address),
+            (json!({"reply_to": "nobody"}), "reply_to", no_address),
+            (json!({"subject": "a".repeat(501)}), "subject", long),
+            (json!({"html": "{{ form.nope }}"}), "html", unknown),
         ] {
+            let expected = format!("actions[0].{place}: {problem}");
             assert_eq!(problems(&members), [expected], "{members}");
         }
         let unknown = problems(&json!({"bcc": "a@example.com"})).concat();

@@ -44,7 +44,16 @@ impl Variables {
         }
     }
 
-    /// Adds the answer of an action.
+    /// Those of a form with these fields.
+    #[cfg(test)]
+    pub(crate) fn of_fields(fields: &[(&str, FieldType)]) -> Self {
+        let fields = fields.iter();
+        Self {
+            form: fields.map(|(key, kind)| ((*key).into(), *kind)).collect(),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn add_answer(&mut self, id: &str) {
         self.answers.push(id.to_owned());
     }
@@ -110,7 +119,6 @@ impl Variables {
         names.join(", ")
     }
 
-    /// The type of a field.
     pub(super) fn kind_of(&self, key: &str) -> Option<FieldType> {
         let field = self.form.iter().find(|(known, _)| known == key);
         field.map(|(_, kind)| *kind)

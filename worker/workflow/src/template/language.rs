@@ -170,10 +170,7 @@ mod tests {
     use crate::diagnostics::texts;
 
     fn variables() -> Variables {
-        let form = r#"{"title":"t","fields":[
-            {"key":"n","label":"n","type":"number","required":true},
-            {"key":"t","label":"t","type":"text","required":true}]}"#;
-        Variables::of(&serde_json::from_str(form).unwrap())
+        Variables::of_fields(&[("n", FieldType::Number), ("t", FieldType::Text)])
     }
 
     fn is_refused(source: &str) -> bool {

@@ -210,7 +210,6 @@ impl Condition {
         Self { source, references }
     }
 
-    /// The expression.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
@@ -254,7 +253,6 @@ impl Condition {
     }
 }
 
-/// A source to check.
 struct Source<'s> {
     text: &'s str,
     parse: fn(&'s str) -> Result<Syntax<'s>, Error>,
@@ -350,13 +348,13 @@ fn check_answers(
 
 #[cfg(test)]
 mod tests {
+    use letterbox_common::form::FieldType;
+
     use super::*;
     use crate::diagnostics::texts;
 
     fn problems(source: &str) -> Vec<String> {
-        let form = r#"{"title":"t","fields":[
-            {"key":"n","label":"n","type":"number","required":true}]}"#;
-        let variables = Variables::of(&serde_json::from_str(form).unwrap());
+        let variables = Variables::of_fields(&[("n", FieldType::Number)]);
         let mut diagnostics = Diagnostics::default();
         Template::new(source).check(&mut diagnostics, "it", &variables, Escape::None);
         texts(diagnostics.into_list())

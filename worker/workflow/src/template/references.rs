@@ -55,7 +55,6 @@ impl References {
         }
     }
 
-    /// The union with `others`.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.form |= others.form;
         self.failure |= others.failure;

@@ -126,7 +126,6 @@ impl Transcript {
         Ok(answer.calls)
     }
 
-    /// Adds the outcome of a tool call.
     pub(super) fn add_result(&mut self, call: &ToolCall, outcome: &PartOutcome<'_>) {
         let result = match outcome {
             PartOutcome::Refused(reason) | PartOutcome::Denied(reason) => json!({"error": reason}),
