@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 
 use super::amount::{Amount, AmountValue, ValueError};
 
-/// The kinds of native signals.
 const NATIVE_KINDS: [SignalKind; 3] = [
     SignalKind::ProposalCreated,
     SignalKind::ProposalWon,
@@ -35,13 +34,9 @@ pub(super) enum Mapped {
     Generic(&'static str),
 }
 
-/// Maps a body.
 #[must_use]
 pub(super) fn map(body: &[u8]) -> Mapped {
-    match native(body) {
-        Ok(native) => Mapped::Native(native),
-        Err(rule) => Mapped::Generic(rule),
-    }
+    native(body).map_or_else(Mapped::Generic, Mapped::Native)
 }
 
 fn native(body: &[u8]) -> Result<Native, &'static str> {
@@ -51,12 +46,12 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
         json_object::find(text, wanted).ok_or("the body is not an object")?;
 
     let kind = parse_kind(kind)?;
-    let entity = required(entity, "entity is missing")?;
+    let entity = entity.ok_or("entity is missing")?;
     let entity = string(entity, 200).ok_or("entity is not a string of 1 to 200 characters")?;
     if entity.trim().is_empty() {
         return Err("entity is blank");
     }
-    let source_tool = required(source_tool, "sourceTool is missing")?;
+    let source_tool = source_tool.ok_or("sourceTool is missing")?;
     let source_tool =
         string(source_tool, 100).ok_or("sourceTool is not a string of 1 to 100 characters")?;
     let amount = match (kind, amount) {
@@ -77,15 +72,8 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
     })
 }
 
-fn required<'a>(
-    member: Option<&'a RawValue>,
-    rule: &'static str,
-) -> Result<&'a RawValue, &'static str> {
-    member.ok_or(rule)
-}
-
 fn parse_kind(member: Option<&RawValue>) -> Result<SignalKind, &'static str> {
-    let kind = required(member, "type is missing")?;
+    let kind = member.ok_or("type is missing")?;
     let kind: Option<String> = serde_json::from_str(kind.get()).ok();
     NATIVE_KINDS
         .into_iter()
@@ -102,7 +90,7 @@ fn string(member: &RawValue, max: usize) -> Option<String> {
 fn parse_amount(member: &RawValue) -> Result<Amount, &'static str> {
     let [value, currency] =
         json_object::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
-    let value = required(value, "amount.value is missing")?.get();
+    let value = value.ok_or("amount.value is missing")?.get();
     if !value.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return Err("amount.value is not a number");
     }
@@ -110,11 +98,11 @@ fn parse_amount(member: &RawValue) -> Result<Amount, &'static str> {
         ValueError::OutOfRange => "amount.value is not between 0 and 1000000000000",
         ValueError::TooManyPlaces => "amount.value has more than 4 decimal places",
     })?;
-    let currency = required(currency, "amount.currency is missing")?;
+    let currency = currency.ok_or("amount.currency is missing")?;
     let currency = string(currency, 3)
         .filter(|code| code.len() == 3 && code.bytes().all(|b| b.is_ascii_uppercase()))
         .ok_or("amount.currency is not three capital letters")?;
-    Ok(Amount::new(value, currency))
+    Ok(Amount { value, currency })
 }
 
 #[cfg(test)]
