@@ -13,7 +13,6 @@ pub(super) struct Answers {
     held: usize,
 }
 
-/// An answer that is kept.
 pub(super) struct KeptAnswer {
     pub(super) status: Option<u16>,
     pub(super) length: usize,
@@ -42,7 +41,6 @@ impl Answers {
         self.known.insert(action, kept);
     }
 
-    /// The answers, by action.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &KeptAnswer)> {
         self.known.iter()
     }
