@@ -18,7 +18,6 @@ mod answers;
 pub mod approvals;
 mod batches;
 mod budget;
-mod columns;
 mod conclude;
 mod delegate;
 mod evaluate;
