@@ -527,11 +527,8 @@ mod tests {
         assert_eq!(decide(speaking, by_condition), (Decision::Allow, Some(1)));
         assert_eq!(decide(speaking, by_agent), (Decision::Approve, Some(1)));
         let policy = Policy::parse(speaking).unwrap();
-        assert!(
-            policy
-                .useless_rules(&[("crm".into(), String::new())])
-                .is_empty()
-        );
+        let useless = policy.useless_rules(&[("crm".into(), String::new())]);
+        assert!(useless.is_empty(), "{useless:?}");
         let shadowed = speaking.replace(
             r#"account":"crm"},"decision":"allow"}],"#,
             r#"account":"crm"},"decision":"approve"}],"#,

@@ -129,6 +129,7 @@ fn form_action() -> Value {
 
 #[test]
 fn forms_and_expected_statuses_are_checked() {
+    let whole = "whole number of 1 to 1048576";
     for (name, value, named) in [
         ("form", json!("a=b"), "must be an object of strings"),
         ("form", json!({"a": 1}), "must be a string"),
@@ -138,12 +139,8 @@ fn forms_and_expected_statuses_are_checked() {
         ("method", json!("GET"), "GET has no body"),
         ("timeout", json!("PT3M"), "1 second to 2 minutes"),
         ("timeout", json!(30), "1 second to 2 minutes"),
-        ("max_answer", json!(0), "whole number of 1 to 1048576"),
-        (
-            "max_answer",
-            json!("{{ form.n }}"),
-            "whole number of 1 to 1048576",
-        ),
+        ("max_answer", json!(0), whole),
+        ("max_answer", json!("{{ form.n }}"), whole),
         ("keep", json!("results"), "must be a JSON pointer"),
         ("keep", json!("/{{ form.a }}"), "must be fixed text"),
         ("expect", json!([]), "must be 1 to 20 statuses"),
