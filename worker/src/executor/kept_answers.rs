@@ -9,7 +9,7 @@ pub(super) const MAX_HELD: usize = 256 << 10;
 /// The answers of a run that later actions may use, by action.
 #[derive(Default)]
 pub(super) struct Answers {
-    known: HashMap<String, KeptAnswer>,
+    pub(super) known: HashMap<String, KeptAnswer>,
     held: usize,
 }
 
@@ -39,9 +39,5 @@ impl Answers {
             body,
         };
         self.known.insert(action, kept);
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &KeptAnswer)> {
-        self.known.iter()
     }
 }

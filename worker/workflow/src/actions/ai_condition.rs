@@ -62,7 +62,7 @@ impl Outgoing for AiCondition {
     }
 
     fn references(&self) -> References {
-        self.input.references().clone()
+        self.input.references.clone()
     }
 
     fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {

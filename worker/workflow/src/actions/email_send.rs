@@ -147,12 +147,12 @@ impl Outgoing for Email {
     fn references(&self) -> References {
         let parts = self.parts.iter().map(|(.., template)| template);
         let templates = parts.chain(&self.reply_to).chain([&self.subject]);
-        let references = templates.map(|template| template.references().clone());
+        let references = templates.map(|template| template.references.clone());
         references.fold(self.recipients(), References::and)
     }
 
     fn recipients(&self) -> References {
-        let references = self.to.iter().map(|one| one.references().clone());
+        let references = self.to.iter().map(|one| one.references.clone());
         references.fold(References::default(), References::and)
     }
 
@@ -163,7 +163,7 @@ impl Outgoing for Email {
             let place = format!("{path}.{name}");
             let is_fine = template.check(diagnostics, &place, variables, Escape::None);
             // What is fixed must be an address; what is inserted, when it is known.
-            let is_fixed = !template.references().is_untrusted();
+            let is_fixed = !template.references.is_untrusted();
             let is_address = || address(template, &renderer).is_ok_and(|found| found.is_some());
             if is_fine && is_fixed && !is_address() {
                 diagnostics.add(&place, "must be one e-mail address, without a name");
@@ -173,7 +173,7 @@ impl Outgoing for Email {
         let is_fine = self
             .subject
             .check(diagnostics, &place, variables, Escape::None);
-        let is_fixed = !self.subject.references().is_untrusted();
+        let is_fixed = !self.subject.references.is_untrusted();
         if is_fine
             && is_fixed
             && let Err(error) = subject(&self.subject, &renderer)

@@ -164,7 +164,7 @@ pub struct TemplateContext {
     values: BTreeMap<&'static str, Value>,
     run: BTreeMap<&'static str, Value>,
     /// The answers of earlier actions, as they came: a template parses those that it names.
-    answers: BTreeMap<String, NamedAnswer>,
+    pub(super) answers: BTreeMap<String, NamedAnswer>,
 }
 
 /// What an action was answered.
@@ -216,10 +216,6 @@ impl TemplateContext {
     /// The object of all values but the answers.
     pub(super) fn value(&self) -> Value {
         self.with_parsed(Value::from_iter([("", ""); 0]))
-    }
-
-    pub(super) fn answers(&self) -> impl Iterator<Item = (&String, &NamedAnswer)> + Clone {
-        self.answers.iter()
     }
 
     /// The context of a run. `form` is the JSON text of an object. Expressions compute with its
