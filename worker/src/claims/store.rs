@@ -63,9 +63,9 @@ impl Claimed for Signal {
     ) -> Result<HashSet<usize>, DatabaseError> {
         let workspaces: Vec<WorkspaceId> = signals.iter().map(|one| one.workspace).collect();
         let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
-            signals.iter().map(|one| one.key_hash().halves()).unzip();
+            signals.iter().map(|one| one.key.halves()).unzip();
         let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
-        let webhooks = signals.iter().map(|one| one.webhooks());
+        let webhooks = signals.iter().map(|one| (one.webhook, one.memory));
         let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
         let places = unclaimed_deliveries(
             database,

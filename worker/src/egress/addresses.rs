@@ -31,7 +31,6 @@ pub(super) struct AllowedAddresses {
 }
 
 impl AllowedAddresses {
-    /// Checks an address.
     pub(super) fn check(&self, address: IpAddr) -> Result<(), ForbiddenAddress> {
         let address = address.to_canonical();
         match (self.networks.contains(address), is_public(address)) {

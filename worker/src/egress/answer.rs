@@ -105,7 +105,7 @@ fn media_type(headers: &HeaderMap) -> Option<String> {
 
 impl HttpResponse {
     /// The answer of a server that gives a code and words.
-    pub(super) fn of_words(status: u16, words: String) -> Self {
+    pub(crate) fn of_words(status: u16, words: String) -> Self {
         Self {
             status,
             retry_after: None,

@@ -314,39 +314,25 @@ mod tests {
     /// A server may quote what it was sent, in its own way, and the limit may cut that in two.
     #[test]
     fn no_answer_shows_a_credential() {
-        let basic = format!(
-            "Basic {}",
-            BASE64_STANDARD.encode("ada:se/cret\u{ff}\u{ff}\u{ff}")
-        );
-        let encoded = basic.trim_start_matches("Basic ");
+        let pair = "ada:se/cret\u{ff}\u{ff}\u{ff}";
+        let encoded = BASE64_STANDARD.encode(pair);
+        let basic = format!("Basic {encoded}");
+        let in_json = format!("<{}>", encoded.replace('/', "\\/"));
+        let (_, password) = pair.split_once(':').unwrap();
         let bearer = "Bearer to/ken-0123456789";
         let long = format!("Bearer {}", "x".repeat(5_000));
+        let short = "a short 12345678 one";
+        let hidden = "<[hidden]>";
         for (value, answer, shown) in [
-            (basic.as_str(), format!("<{basic}>"), "<[hidden]>"),
-            (
-                &basic,
-                format!("<{}>", encoded.replace('/', "\\/")),
-                "<[hidden]>",
-            ),
-            (
-                &basic,
-                "<ada:se/cret\u{ff}\u{ff}\u{ff}>".to_owned(),
-                "<[hidden]>",
-            ),
-            (
-                &basic,
-                "<se/cret\u{ff}\u{ff}\u{ff}>".to_owned(),
-                "<[hidden]>",
-            ),
-            (bearer, format!("<{bearer}>"), "<[hidden]>"),
-            (bearer, "<to\\/ken-0123456789>".to_owned(), "<[hidden]>"),
+            (basic.as_str(), format!("<{basic}>"), hidden),
+            (&basic, in_json, hidden),
+            (&basic, format!("<{pair}>"), hidden),
+            (&basic, format!("<{password}>"), hidden),
+            (bearer, format!("<{bearer}>"), hidden),
+            (bearer, "<to\\/ken-0123456789>".to_owned(), hidden),
             (bearer, "<to/ken-01234".to_owned(), "<"),
-            (&long, format!("<{long}>"), "<[hidden]>"),
-            (
-                "a short 12345678 one",
-                "<12345678>".to_owned(),
-                "<[hidden]>",
-            ),
+            (&long, format!("<{long}>"), hidden),
+            (short, "<12345678>".to_owned(), hidden),
             ("", "<>".to_owned(), "<>"),
         ] {
             let secret = Secret::new(value.as_bytes().to_vec());

@@ -73,7 +73,6 @@ impl Dialogue {
         }
     }
 
-    /// Reads the greeting.
     pub(super) async fn greeting(&mut self) -> Outcome<()> {
         let greeting = self.reply().await?;
         expect(greeting, 220).map(drop)
@@ -248,7 +247,6 @@ impl Dialogue {
 }
 
 impl MailReply {
-    /// What is told of it.
     pub(super) fn told(&self) -> String {
         let words = self.words.replace('\n', " ");
         words.chars().take(MAX_WORDS).collect()

@@ -32,7 +32,7 @@ impl Executor {
         run: &RunInProgress<'_>,
         references: &References,
     ) -> Result<AnswerValues, Hindrance> {
-        let named = run.answers.iter();
+        let named = run.answers.known.iter();
         let named: Vec<_> = named
             .filter(|(id, _)| references.has_answer_of(id))
             .collect();

@@ -9,11 +9,10 @@ pub(super) const MAX_HELD: usize = 256 << 10;
 /// The answers of a run that later actions may use, by action.
 #[derive(Default)]
 pub(super) struct Answers {
-    known: HashMap<String, KeptAnswer>,
+    pub(super) known: HashMap<String, KeptAnswer>,
     held: usize,
 }
 
-/// An answer that is kept.
 pub(super) struct KeptAnswer {
     pub(super) status: Option<u16>,
     pub(super) length: usize,
@@ -40,10 +39,5 @@ impl Answers {
             body,
         };
         self.known.insert(action, kept);
-    }
-
-    /// The answers, by action.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &KeptAnswer)> {
-        self.known.iter()
     }
 }

@@ -18,7 +18,6 @@ mod answers;
 pub mod approvals;
 mod batches;
 mod budget;
-mod columns;
 mod conclude;
 mod delegate;
 mod evaluate;
@@ -313,7 +312,12 @@ impl Executor {
 
     /// Writes what becomes of a run that is not in hand.
     async fn write_of_run(&self, turn: Turn, then: Then) -> Result<(), DatabaseError> {
-        let transition = Arc::new(Transition::of_run(turn, then));
+        let transition = Arc::new(Transition {
+            turn,
+            action: None,
+            sealed: None,
+            then,
+        });
         self.write(&transition).await.map(drop)
     }
 

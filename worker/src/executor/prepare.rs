@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use letterbox_common::{ids::AccountId, states::RefusedReason};
 use letterbox_workflow::{
-    ActionFacts, Ruling, account,
+    ActionFacts, account,
     actions::{MAX_STORED, Outgoing, Request},
 };
 use serde::{Deserialize, Serialize};
@@ -32,31 +32,19 @@ pub(super) struct Sending<'s> {
 /// A rendered request and the account that sends it. Recorded, shown to whoever approves it, and
 /// used by every attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct RenderedRequest {
+struct RenderedRequest {
     account_id: AccountId,
-    pub(super) account: String,
+    account: String,
     #[serde(flatten)]
-    pub(super) request: Request,
+    request: Request,
 }
 
 /// Everything that is decided about an action before it is sent.
 pub(super) struct Prepared {
     pub(super) account: Account,
-    pub(super) rendered: RenderedRequest,
-    /// What is recorded and shown of it.
-    shown: RenderedRequest,
-    ruling: Ruling,
-    policy_version: i32,
-}
-
-impl Prepared {
-    pub(super) fn decided(&self) -> Decided {
-        Decided {
-            ruling: self.ruling,
-            policy_version: self.policy_version,
-            request: self.shown.to_json(),
-        }
-    }
+    pub(super) request: Request,
+    /// With what is recorded and shown of the request.
+    pub(super) decided: Decided,
 }
 
 impl RenderedRequest {
@@ -64,7 +52,7 @@ impl RenderedRequest {
         clippy::expect_used,
         reason = "ids, strings and lists of them always serialize"
     )]
-    pub(super) fn to_json(&self) -> String {
+    fn to_json(&self) -> String {
         serde_json::to_string(self).expect("ids, strings and lists of them always serialize")
     }
 }
@@ -90,7 +78,8 @@ impl Sending<'_> {
         let (rendered, shown) = self.requests(&account).await?;
         let is_new = self.record.request.is_none();
         // The request, and the longest answer to it.
-        let at_most = shown.to_json().len() + self.outgoing.reading().max;
+        let shown = shown.to_json();
+        let at_most = shown.len() + self.outgoing.reading().max;
         if is_new && !self.run.has_room_for(at_most) {
             let megabytes = MAX_STORED >> 20;
             return Err(format!("the run would store more than {megabytes} MiB").into());
@@ -106,10 +95,12 @@ impl Sending<'_> {
         });
         Ok(Prepared {
             account,
-            rendered,
-            shown,
-            ruling,
-            policy_version: now.policy_version,
+            request: rendered.request,
+            decided: Decided {
+                ruling,
+                policy_version: now.policy_version,
+                request: shown,
+            },
         })
     }
 

@@ -5,15 +5,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
-    states::ActionState,
+    states::{ActionState, ApprovalState},
 };
 use letterbox_database::{DatabaseError, FromRow, Row, RowError};
 use letterbox_workflow::actions::Branch;
 
-use super::{
-    approvals::ApprovalStatus,
-    columns::{age, approval, length, now, seconds, status},
-};
+use super::approvals::ApprovalStatus;
 
 /// One worker's turn at a run. It ends when the worker lets go of the run, or some time after its
 /// lease.
@@ -200,4 +197,44 @@ pub struct Circumstances {
     pub policy_version: i32,
     #[row(from = now)]
     pub since: Instant,
+}
+
+// Columns that are not read as they are.
+
+fn approval(row: &Row) -> Result<Option<ApprovalStatus>, RowError> {
+    let Some(state) = row.try_get::<_, Option<ApprovalState>>("approval_state")? else {
+        return Ok(None);
+    };
+    let has_lapsed: Option<bool> = row.try_get("approval_lapsed")?;
+    let time_left = seconds(row.try_get("approval_expires_in")?);
+    Ok(Some(match (state, time_left) {
+        (ApprovalState::Approved, _) if has_lapsed == Some(true) => ApprovalStatus::Lapsed,
+        (ApprovalState::Approved, _) => ApprovalStatus::Approved,
+        (ApprovalState::Withdrawn, _) => ApprovalStatus::Withdrawn,
+        (ApprovalState::Denied, _) => ApprovalStatus::Denied,
+        (ApprovalState::Pending, Some(time_left)) => ApprovalStatus::Pending(time_left),
+        (ApprovalState::Pending, None) | (ApprovalState::Expired, _) => ApprovalStatus::Expired,
+    }))
+}
+
+/// `None` if it is null, or its time has passed.
+fn seconds(seconds: Option<f64>) -> Option<Duration> {
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+}
+
+fn age(age: Option<f64>) -> Duration {
+    seconds(age).unwrap_or_default()
+}
+
+fn status(status: Option<i32>) -> Option<u16> {
+    status.and_then(|status| u16::try_from(status).ok())
+}
+
+fn length(length: i32) -> usize {
+    usize::try_from(length).unwrap_or_default()
+}
+
+/// When the row was read.
+fn now(_: &Row) -> Result<Instant, RowError> {
+    Ok(Instant::now())
 }

@@ -11,12 +11,12 @@ use std::{
 };
 
 use letterbox_common::{
-    ids::{UserId, WorkspaceId},
+    ids::{AccountId, UserId, WorkspaceId},
     sealing::{OpenError, Place},
 };
 use letterbox_database::DatabaseError;
 use letterbox_traces::{Span, SpanKind, child};
-use letterbox_workflow::actions::{Outgoing, TIMEOUT};
+use letterbox_workflow::actions::{Outgoing, Request, TIMEOUT};
 use uuid::Uuid;
 
 use super::{
@@ -130,14 +130,17 @@ impl Sending<'_> {
 
         // The account, the exact request, and what the policy says of it.
         let retries = circumstances.retries;
-        let prepared = match self.prepare(circumstances).await {
+        let Prepared {
+            account,
+            request,
+            decided,
+        } = match self.prepare(circumstances).await {
             Ok(prepared) => prepared,
             Err(Hindrance::Lasting(reason)) => {
                 return Ok(self.fail(reason, None, self.record.unanswered));
             }
             Err(hindrance) => return Err(hindrance),
         };
-        let decided = prepared.decided();
 
         // The permission of a person, if the policy wants that.
         let decision = decided.ruling.decision;
@@ -154,13 +157,14 @@ impl Sending<'_> {
 
         // The beginning: recorded before the request leaves, so that after a crash its outcome is
         // known to be unknown.
-        let attempt = match self.begin(&prepared, decided).await? {
+        let attempt = match self.begin(account.id, decided).await? {
             Ok(attempt) => attempt,
             Err(then) => return Ok(Outcome::Leave(None, then)),
         };
 
         // The exchange, and what came of it.
-        let exchange = self.exchange(&prepared, &attempt, retries).await?;
+        let exchange = self.exchange(&account, &request, &attempt, retries);
+        let exchange = exchange.await?;
         Ok(self.conclude(exchange))
     }
 
@@ -185,7 +189,7 @@ impl Sending<'_> {
     /// Begins an attempt; or says how the run is let go of, because it may not begin now.
     async fn begin(
         &self,
-        prepared: &Prepared,
+        account: AccountId,
         decided: Decided,
     ) -> Result<Result<Attempt, Then>, DatabaseError> {
         // A run may be taken before its retry is due.
@@ -193,7 +197,6 @@ impl Sending<'_> {
             return Ok(Err(Then::Release(pause, None)));
         }
         // Only so many runs at once may call an account: it is counted when the run is taken.
-        let account = prepared.account.id;
         if self.run.account != Some(account) {
             return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
         }
@@ -209,14 +212,8 @@ impl Sending<'_> {
         let begin = || async {
             let asked = Instant::now();
             let again = has_failed.swap(true, Ordering::Relaxed);
-            Ok((
-                asked,
-                self.executor
-                    .batches
-                    .beginnings
-                    .ask(&beginning, again)
-                    .await?,
-            ))
+            let beginnings = &self.executor.batches.beginnings;
+            Ok((asked, beginnings.ask(&beginning, again).await?))
         };
         let (asked, begun) = self.executor.persist(begin).await?;
         self.count_request(&beginning.decided);
@@ -238,25 +235,24 @@ impl Sending<'_> {
     /// Sends the request, and looks whether its token was refused.
     async fn exchange(
         &self,
-        prepared: &Prepared,
+        account: &Account,
+        request: &Request,
         attempt: &Attempt,
         retries: Retries,
     ) -> Result<Exchange, DatabaseError> {
         let asked = Instant::now();
-        let opened = self.executor.open_credential(
-            self.run.turn.workspace,
-            self.run.owner,
-            &prepared.account,
-        );
+        let workspace = self.run.turn.workspace;
+        let executor = self.executor;
+        let opened = executor.open_credential(workspace, self.run.owner, account);
         let (answered, credential) = match opened {
             Ok(credential) => {
-                let answered = self.send(prepared, &credential, attempt).await;
+                let answered = self.send(request, &credential, attempt).await;
                 (answered, Some(credential))
             }
             Err(error) => (Err(error), None),
         };
         let took = asked.elapsed();
-        let is_renewed = self.is_renewed(&prepared.account, &answered, &retries);
+        let is_renewed = self.is_renewed(account, &answered, &retries);
         Ok(Exchange {
             attempt: attempt.number,
             took,
@@ -267,15 +263,13 @@ impl Sending<'_> {
         })
     }
 
-    /// Sends the request.
     async fn send(
         &self,
-        prepared: &Prepared,
+        request: &Request,
         credential: &Credential,
         attempt: &Attempt,
     ) -> Result<HttpResponse, EgressError> {
         let mut span = self.span();
-        let request = &prepared.rendered.request;
         let traceparent = span.as_ref().map(Span::traceparent);
         let egress = &self.executor.egress;
         let timeout = self.outgoing.timeout();
@@ -323,11 +317,8 @@ impl Sending<'_> {
     /// stranger may have written it.
     fn span(&self) -> Option<Span> {
         let method = self.outgoing.method();
-        let mut span = child(
-            SpanKind::Client,
-            method.to_owned(),
-            &self.run.traceparent()?,
-        )?;
+        let parent = self.run.traceparent()?;
+        let mut span = child(SpanKind::Client, method.to_owned(), &parent)?;
         span.set("http.request.method", method.to_owned());
         let attempts = i64::from(self.record.attempts);
         span.set("http.request.resend_count", attempts);

@@ -77,16 +77,6 @@ impl Transition {
             Some(_) => true,
         }
     }
-
-    /// Says nothing of any action.
-    pub fn of_run(turn: Turn, then: Then) -> Self {
-        Self {
-            turn,
-            action: None,
-            sealed: None,
-            then,
-        }
-    }
 }
 
 /// What has happened to an action.

@@ -63,18 +63,15 @@ impl Executor {
             // The lease ends by itself.
             Err(Hindrance::Database(_)) => return,
         };
-        let (answer, error) = (tried.answer.as_deref(), tried.error.as_deref());
-        let (workspace, account, asked_at) = (due.workspace_id, due.account_id, due.asked_at);
-        let database = &self.database;
         // The database crate logs a failure, and the lease ends by itself.
         let _ = answer_trial(
-            database,
-            workspace,
-            account,
-            asked_at,
+            &self.database,
+            due.workspace_id,
+            due.account_id,
+            due.asked_at,
             tried.status,
-            answer,
-            error,
+            tried.answer.as_deref(),
+            tried.error.as_deref(),
         )
         .await;
     }
@@ -105,10 +102,8 @@ impl Executor {
         if let Some(why) = hindered(now.is_held, now.owner_may_run, &account, decision) {
             return Err(why.to_owned().into());
         }
-        let credential = match self.open_credential(workspace, owner, &account) {
-            Ok(credential) => credential,
-            Err(error) => return Err(error.to_string().into()),
-        };
+        let credential = self.open_credential(workspace, owner, &account);
+        let credential = credential.map_err(|error| error.to_string())?;
         let egress = &self.egress;
         let sending = egress.send(&request, &credential, Uuid::new_v4(), TIMEOUT, MOST, None);
         let answered = sending.await;

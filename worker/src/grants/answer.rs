@@ -160,14 +160,7 @@ mod tests {
     }
 
     fn answer(status: u16, body: &str) -> Result<Value, AskError> {
-        let answer = egress::HttpResponse {
-            status,
-            retry_after: None,
-            location: None,
-            media_type: None,
-            body: body.as_bytes().to_vec(),
-            is_complete: true,
-        };
+        let answer = egress::HttpResponse::of_words(status, body.to_owned());
         let read = read(&answer, &["s3cret".to_owned(), String::new()]);
         read.map(|answer| parse(answer.into_body()))
     }
@@ -180,32 +173,25 @@ mod tests {
             lasting["expires_in"] = seconds.into();
             lasting
         };
+        let with = |more: &str| format!(r#"{{"access_token":"t"{more}}}"#);
+        let form = "access_token=t&token_type=bearer&expires_in=60";
         for (body, expected) in [
-            (r#"{"access_token":"t"}"#, plain.clone()),
+            (with(""), plain.clone()),
             (
-                r#"{"access_token":"t","token_type":"Bearer","scope":["a","b"]}"#,
+                with(r#","token_type":"Bearer","scope":["a","b"]"#),
                 plain.clone(),
             ),
+            (with(r#","expires_in":"3600""#), lasting(3_600)),
+            (with(r#","expires_in":3599.7"#), lasting(3_599)),
+            (with(r#","expires_in":-1"#), plain.clone()),
             (
-                r#"{"access_token":"t","expires_in":"3600"}"#,
-                lasting(3_600),
-            ),
-            (
-                r#"{"access_token":"t","expires_in":3599.7}"#,
-                lasting(3_599),
-            ),
-            (r#"{"access_token":"t","expires_in":-1}"#, plain.clone()),
-            (
-                r#"{"access_token":"t","expires_in":"soon","refresh_token":null}"#,
+                with(r#","expires_in":"soon","refresh_token":null"#),
                 plain.clone(),
             ),
-            ("\u{feff}{\"access_token\":\"t\"}", plain.clone()),
-            (
-                "access_token=t&token_type=bearer&expires_in=60",
-                lasting(60),
-            ),
+            (format!("\u{feff}{}", with("")), plain.clone()),
+            (form.to_owned(), lasting(60)),
         ] {
-            assert_eq!(answer(200, body).unwrap(), expected, "{body}");
+            assert_eq!(answer(200, &body).unwrap(), expected, "{body}");
         }
         let next = answer(201, r#"{"access_token":"t","refresh_token":"r"}"#).unwrap();
         assert_eq!(next["refresh_token"], "r");
@@ -213,6 +199,10 @@ mod tests {
 
     #[test]
     fn refusals_are_told_in_the_servers_words() {
+        let invalid_client = r#"{"error":"invalid_client"}"#;
+        let no_server = "is its address right?";
+        let bad_code = "bad_verification_code";
+        let no_route = r#"{"message":"no Route matched"}"#;
         for (status, body, told, is_final, may_be_of_client) in [
             (
                 400,
@@ -221,13 +211,7 @@ mod tests {
                 true,
                 false,
             ),
-            (
-                401,
-                r#"{"error":"invalid_client"}"#,
-                "invalid_client",
-                true,
-                true,
-            ),
+            (401, invalid_client, "invalid_client", true, true),
             (
                 400,
                 r#"{"status":"BAD_CLIENT_SECRET","message":"missing\n\u001b[2J"}"#,
@@ -242,52 +226,22 @@ mod tests {
                 true,
                 true,
             ),
-            (
-                200,
-                r#"{"error":"invalid_client"}"#,
-                "status 200",
-                true,
-                true,
-            ),
-            (
-                200,
-                "error=bad_verification_code",
-                "bad_verification_code",
-                true,
-                true,
-            ),
+            (200, invalid_client, "status 200", true, true),
+            (200, &format!("error={bad_code}"), bad_code, true, true),
             (400, r#"{"error":"slow_down"}"#, "slow_down", false, false),
             (403, r#"{"message":"Forbidden"}"#, "Forbidden", false, false),
-            (
-                404,
-                r#"{"message":"no Route matched"}"#,
-                "Route",
-                false,
-                false,
-            ),
+            (404, no_route, "Route", false, false),
             (
                 200,
                 "<a href='/x?a=1&error=b&access_token=c'>",
-                "is its address right?",
+                no_server,
                 false,
                 false,
             ),
-            (
-                404,
-                "<html>nope</html>",
-                "is its address right?",
-                false,
-                false,
-            ),
-            (401, "", "is its address right?", false, true),
-            (200, "[]", "is its address right?", false, false),
-            (
-                503,
-                r#"{"error":"invalid_client"}"#,
-                "status 503",
-                false,
-                false,
-            ),
+            (404, "<html>nope</html>", no_server, false, false),
+            (401, "", no_server, false, true),
+            (200, "[]", no_server, false, false),
+            (503, invalid_client, "status 503", false, false),
         ] {
             let error = answer(status, body).unwrap_err();
             let text = error.to_string();

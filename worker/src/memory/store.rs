@@ -149,7 +149,6 @@ struct ReadClaim {
     is_stored: bool,
 }
 
-/// A row of a segment.
 #[derive(FromRow)]
 struct ReadRow {
     is_before: bool,
@@ -174,19 +173,12 @@ pub(super) async fn read_claims(
 ) -> Result<ReadClaims, DatabaseError> {
     let (workspace, key) = after;
     let claims = read_following(database, source, workspace, key, most).await?;
-    let last = claims.last().map(|one| (one.workspace_id, one.key_high));
+    let place = |one: &ReadClaim| (one.workspace_id, one.key_high);
+    let last = claims.last().map(place);
     let is_end = claims.len() < most as usize;
-    let mut stored = Vec::with_capacity(claims.len());
-    let mut others = vec![];
-    for claim in claims {
-        let place = (claim.workspace_id, claim.key_high);
-        if claim.is_stored {
-            &mut stored
-        } else {
-            &mut others
-        }
-        .push(place);
-    }
+    let of = |is_stored| claims.iter().filter(move |one| one.is_stored == is_stored);
+    let mut stored: Vec<Place> = of(true).map(place).collect();
+    let others = of(false).map(place).collect();
     stored.dedup();
     Ok(ReadClaims {
         stored,
@@ -223,16 +215,10 @@ pub(super) async fn extend(
     carried: Vec<Place>,
     next: Option<Place>,
 ) -> Result<(), DatabaseError> {
-    let mut workspaces = vec![];
-    let mut first_keys = vec![];
-    let mut filters = vec![];
-    let mut lists = vec![];
-    for row in rows {
-        workspaces.push(row.workspace);
-        first_keys.push(row.first_key);
-        filters.push(row.filter);
-        lists.push(row.keys);
-    }
+    let columns = rows.into_iter();
+    let columns = columns.map(|row| (row.workspace, row.first_key, row.filter, row.keys));
+    let (workspaces, first_keys, filters, lists): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) =
+        columns.collect();
     let (carried_workspaces, carried_keys): (Vec<_>, Vec<_>) = carried.into_iter().unzip();
     let (next_workspace, next_key) = next.unzip();
     extend_segment(

@@ -119,19 +119,10 @@ impl Notices {
                     body: Some(body.to_string()),
                     body_type: BodyType::Json,
                 };
-                let answer = self
-                    .worker
-                    .egress
-                    .send(
-                        &request,
-                        &credential,
-                        letter.id,
-                        actions::TIMEOUT,
-                        MAX_ANSWER,
-                        None,
-                    )
-                    .await;
-                match answer.map_err(|error| error.to_string())?.status {
+                let egress = &self.worker.egress;
+                let time = actions::TIMEOUT;
+                let sending = egress.send(&request, &credential, letter.id, time, MAX_ANSWER, None);
+                match sending.await.map_err(|error| error.to_string())?.status {
                     200..300 => Ok(()),
                     401 => {
                         let workspace = letter.workspace;
@@ -212,54 +203,42 @@ fn subject(letter: &Letter) -> String {
     format!("{} ({})", first, letter.workspace_name)
 }
 
-/// Each kind of news: one, several, and what they have in common.
-const KINDS: [(&str, &str, &str, &str); 7] = [
-    (
-        "question",
-        "question waits",
-        "questions wait",
-        " for an answer",
-    ),
-    (
-        "expired_question",
-        "question has",
-        "questions have",
-        " got no answer in time",
-    ),
-    ("failure", "run has", "runs have", " failed"),
-    (
-        "refused_account",
-        "account has",
-        "accounts have",
-        " refused its credential",
-    ),
+/// Each kind of news: what it is about, what one of these does, and several.
+const KINDS: [(&str, &str, [&str; 2], &str); 7] = [
+    ("question", "question", ["waits", "wait"], "for an answer"),
+    ("expired_question", "question", HAS, "got no answer in time"),
+    ("failure", "run", HAS, "failed"),
+    ("refused_account", "account", HAS, "refused its credential"),
     (
         "ended_link",
-        "form link has",
-        "form links have",
-        " ended, because the workflow's owner may not run it any more",
+        "form link",
+        HAS,
+        "ended, because the workflow's owner may not run it any more",
     ),
     (
         "stalled_subscription",
-        "subscription has",
-        "subscriptions have",
-        " got no signals for five minutes",
+        "subscription",
+        HAS,
+        "got no signals for five minutes",
     ),
     (
         "deaf_webhook",
-        "webhook loses",
-        "webhooks lose",
-        " events: its page says why",
+        "webhook",
+        ["loses", "lose"],
+        "events: its page says why",
     ),
 ];
+const HAS: [&str; 2] = ["has", "have"];
 
 fn sentences(letter: &Letter) -> impl Iterator<Item = String> {
-    let known = KINDS.iter().filter_map(|(kind, one, many, what)| {
-        Some(match letter.told.get(*kind)? {
-            1 => format!("1 {one}{what}"),
-            count => format!("{count} {many}{what}"),
-        })
-    });
+    let known = KINDS
+        .iter()
+        .filter_map(|(kind, noun, [does, many_do], what)| {
+            Some(match letter.told.get(*kind)? {
+                1 => format!("1 {noun} {does} {what}"),
+                count => format!("{count} {noun}s {many_do} {what}"),
+            })
+        });
     // Of a newer version.
     let is_known = |kind: &str| KINDS.iter().any(|(known, ..)| *known == kind);
     let others = letter.told.iter().filter(|(kind, _)| !is_known(kind));

@@ -68,15 +68,18 @@ pub(super) enum By {
 }
 
 /// A connected account.
+#[derive(FromRow)]
 pub(super) struct NoticeAccount {
+    #[row(name = account_id)]
     pub(super) id: AccountId,
+    #[row(name = account_user)]
     pub(super) user: UserId,
     pub(super) base_url: String,
+    #[row(name = header_name)]
     pub(super) header: String,
     pub(super) credential_sealed: Vec<u8>,
 }
 
-/// A request for a sign-in link.
 #[derive(FromRow)]
 pub(super) struct SignInRequest {
     pub(super) address: String,
@@ -89,13 +92,7 @@ fn by(row: &Row) -> Result<By, RowError> {
         (row.try_get("email")?, row.try_get("account_id")?);
     Ok(match (email, account) {
         (Some(email), _) => By::Mail(email),
-        (None, Some(id)) => By::Account(NoticeAccount {
-            id,
-            user: row.try_get("account_user")?,
-            base_url: row.try_get("base_url")?,
-            header: row.try_get("header_name")?,
-            credential_sealed: row.try_get("credential_sealed")?,
-        }),
+        (None, Some(_)) => By::Account(NoticeAccount::from_row(row)?),
         (None, None) => By::Nothing,
     })
 }

@@ -146,18 +146,9 @@ pub(crate) async fn store(
     Ok(())
 }
 
-/// A batch by column, sorted by key, each key once.
+/// A batch, sorted by key, each key once.
 struct RecordRuns<'a> {
-    /// Each workspace once.
-    tenants: Vec<WorkspaceId>,
-    workspaces: Vec<WorkspaceId>,
-    runs: Vec<RunId>,
-    workflows: Vec<WorkflowId>,
-    releases: Vec<ReleaseId>,
-    received: Vec<Timestamp>,
-    requests: Vec<Option<&'a str>>,
-    traces: Vec<Option<&'a str>>,
-    inputs: Vec<&'a [u8]>,
+    runs: Vec<&'a NewRun>,
     /// Bytes that a workspace may store in a day.
     max_daily_bytes: i64,
 }
@@ -189,41 +180,22 @@ impl<'a> RecordRuns<'a> {
             .iter()
             .map(|run| ((run.workspace, run.run), *run))
             .collect();
-        let runs: Vec<&'a NewRun> = by_key.into_values().collect();
-        let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
-        let mut tenants = workspaces.clone();
-        tenants.dedup();
         Self {
-            tenants,
-            workspaces,
-            runs: runs.iter().map(|run| run.run).collect(),
-            workflows: runs.iter().map(|run| run.workflow).collect(),
-            releases: runs.iter().map(|run| run.release).collect(),
-            received: runs.iter().map(|run| run.receipt.received_at).collect(),
-            requests: runs
-                .iter()
-                .map(|run| run.receipt.request_id.as_deref())
-                .collect(),
-            traces: runs.iter().map(|run| run.receipt.followed()).collect(),
-            inputs: runs.iter().map(|run| &run.input[..]).collect(),
+            runs: by_key.into_values().collect(),
             max_daily_bytes,
         }
     }
 
     /// Lookup ids of the submitted values of each run, if its workspace is one of these.
     fn values(&self, searchable: &HashSet<WorkspaceId>) -> Vec<Option<String>> {
-        let values = |(workspace, input): (&WorkspaceId, &&[u8])| {
-            let input = std::str::from_utf8(input).unwrap_or_default();
-            let is_found = searchable.contains(workspace);
-            let ids = is_found.then(|| lookup_ids(*workspace, input));
+        let values = |run: &&NewRun| {
+            let input = std::str::from_utf8(&run.input).unwrap_or_default();
+            let is_found = searchable.contains(&run.workspace);
+            let ids = is_found.then(|| lookup_ids(run.workspace, input));
             let ids: Vec<String> = ids?.iter().map(ToString::to_string).collect();
             (!ids.is_empty()).then(|| format!("{{{}}}", ids.join(",")))
         };
-        self.workspaces
-            .iter()
-            .zip(&self.inputs)
-            .map(values)
-            .collect()
+        self.runs.iter().map(values).collect()
     }
 }
 
@@ -231,18 +203,31 @@ impl Work for RecordRuns<'_> {
     type Output = RunCounts;
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<RunCounts>, DatabaseError> {
-        let searchable = lock_usage(transaction, &self.tenants).await?;
+        let runs = self.runs.iter();
+        let workspaces: Vec<_> = runs.clone().map(|run| run.workspace).collect();
+        let mut tenants = workspaces.clone();
+        tenants.dedup();
+        let searchable = lock_usage(transaction, &tenants).await?;
         let values = self.values(&searchable.into_iter().map(|(id,)| id).collect());
+        let ids = runs.clone().map(|run| (run.run, run.workflow, run.release));
+        let (ids, workflows, releases): (Vec<_>, Vec<_>, Vec<_>) = ids.collect();
+        let receipts = runs.clone().map(|run| &run.receipt);
+        let receipts = receipts.map(|one| {
+            let request: Option<&str> = one.request_id.as_deref();
+            (one.received_at, request, one.followed())
+        });
+        let (received, requests, traces): (Vec<_>, Vec<_>, Vec<_>) = receipts.collect();
+        let inputs: Vec<&[u8]> = runs.map(|run| &run.input[..]).collect();
         let inserted = insert_runs(
             transaction,
-            &self.workspaces,
-            &self.runs,
-            &self.workflows,
-            &self.releases,
-            &self.received,
-            &self.requests,
-            &self.traces,
-            &self.inputs,
+            &workspaces,
+            &ids,
+            &workflows,
+            &releases,
+            &received,
+            &requests,
+            &traces,
+            &inputs,
             self.max_daily_bytes,
             &values,
         );

@@ -13,14 +13,7 @@ const WHOLE_DIGITS: i64 = 13;
 pub(super) struct Amount {
     pub(super) value: AmountValue,
     /// Three capital ASCII letters.
-    pub currency: String,
-}
-
-impl Amount {
-    #[must_use]
-    pub(super) fn new(value: AmountValue, currency: String) -> Self {
-        Self { value, currency }
-    }
+    pub(super) currency: String,
 }
 
 /// The number of an amount, in ten-thousandths.

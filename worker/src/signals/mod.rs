@@ -19,10 +19,11 @@ pub(crate) use self::store::{STATEMENTS, store};
 pub(crate) struct Signal {
     pub(crate) id: DeliveryId,
     pub(crate) workspace: WorkspaceId,
-    webhook: WebhookId,
+    pub(crate) webhook: WebhookId,
     /// The webhook under whose id its body is remembered, if that is another one.
-    memory: Option<WebhookId>,
-    key: KeyHash,
+    pub(crate) memory: Option<WebhookId>,
+    /// The key under which it was claimed.
+    pub(crate) key: KeyHash,
     /// What was kept of the headers, as JSON text.
     headers: Option<String>,
     /// What its tool calls the event.
@@ -34,16 +35,6 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Its webhook, and the one under whose id its body is remembered, if that is another one.
-    pub(crate) fn webhooks(&self) -> (WebhookId, Option<WebhookId>) {
-        (self.webhook, self.memory)
-    }
-
-    /// The key under which it was claimed.
-    pub(crate) fn key_hash(&self) -> KeyHash {
-        self.key
-    }
-
     /// Maps a delivery. Every body becomes a signal.
     pub(crate) fn of_delivery(envelope: &WebhookDelivery, body: &Bytes) -> Self {
         Self {

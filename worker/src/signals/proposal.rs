@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 
 use super::amount::{Amount, AmountValue, ValueError};
 
-/// The kinds of native signals.
 const NATIVE_KINDS: [SignalKind; 3] = [
     SignalKind::ProposalCreated,
     SignalKind::ProposalWon,
@@ -35,13 +34,9 @@ pub(super) enum Mapped {
     Generic(&'static str),
 }
 
-/// Maps a body.
 #[must_use]
 pub(super) fn map(body: &[u8]) -> Mapped {
-    match native(body) {
-        Ok(native) => Mapped::Native(native),
-        Err(rule) => Mapped::Generic(rule),
-    }
+    native(body).map_or_else(Mapped::Generic, Mapped::Native)
 }
 
 fn native(body: &[u8]) -> Result<Native, &'static str> {
@@ -51,12 +46,12 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
         json_object::find(text, wanted).ok_or("the body is not an object")?;
 
     let kind = parse_kind(kind)?;
-    let entity = required(entity, "entity is missing")?;
+    let entity = entity.ok_or("entity is missing")?;
     let entity = string(entity, 200).ok_or("entity is not a string of 1 to 200 characters")?;
     if entity.trim().is_empty() {
         return Err("entity is blank");
     }
-    let source_tool = required(source_tool, "sourceTool is missing")?;
+    let source_tool = source_tool.ok_or("sourceTool is missing")?;
     let source_tool =
         string(source_tool, 100).ok_or("sourceTool is not a string of 1 to 100 characters")?;
     let amount = match (kind, amount) {
@@ -77,15 +72,8 @@ fn native(body: &[u8]) -> Result<Native, &'static str> {
     })
 }
 
-fn required<'a>(
-    member: Option<&'a RawValue>,
-    rule: &'static str,
-) -> Result<&'a RawValue, &'static str> {
-    member.ok_or(rule)
-}
-
 fn parse_kind(member: Option<&RawValue>) -> Result<SignalKind, &'static str> {
-    let kind = required(member, "type is missing")?;
+    let kind = member.ok_or("type is missing")?;
     let kind: Option<String> = serde_json::from_str(kind.get()).ok();
     NATIVE_KINDS
         .into_iter()
@@ -102,7 +90,7 @@ fn string(member: &RawValue, max: usize) -> Option<String> {
 fn parse_amount(member: &RawValue) -> Result<Amount, &'static str> {
     let [value, currency] =
         json_object::find(member.get(), ["value", "currency"]).ok_or("amount is not an object")?;
-    let value = required(value, "amount.value is missing")?.get();
+    let value = value.ok_or("amount.value is missing")?.get();
     if !value.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
         return Err("amount.value is not a number");
     }
@@ -110,11 +98,11 @@ fn parse_amount(member: &RawValue) -> Result<Amount, &'static str> {
         ValueError::OutOfRange => "amount.value is not between 0 and 1000000000000",
         ValueError::TooManyPlaces => "amount.value has more than 4 decimal places",
     })?;
-    let currency = required(currency, "amount.currency is missing")?;
+    let currency = currency.ok_or("amount.currency is missing")?;
     let currency = string(currency, 3)
         .filter(|code| code.len() == 3 && code.bytes().all(|b| b.is_ascii_uppercase()))
         .ok_or("amount.currency is not three capital letters")?;
-    Ok(Amount::new(value, currency))
+    Ok(Amount { value, currency })
 }
 
 #[cfg(test)]
@@ -163,111 +151,61 @@ mod tests {
         let text =
             |name: &str, length: usize| with(&format!(r#""{name}":"{}""#, "é".repeat(length)));
         let money = |amount: &str| with(&format!(r#""amount":{amount}"#));
+        let value = |value: &str| money(&format!(r#"{{"value":{value},"currency":"EUR"}}"#));
+        let currency = |code: &str| money(&format!(r#"{{"value":5,"currency":"{code}"}}"#));
+        let begun = |more: &str| format!(r#"{{"type":"client.created"{more}}}"#);
+        let complete = r#","entity":"E","sourceTool":"T""#;
+        let no_entity = "entity is not a string of 1 to 200 characters";
+        let no_tool = "sourceTool is not a string of 1 to 100 characters";
+        let no_event = "eventId is not a string of 1 to 200 characters";
+        let no_amount = "amount is not an object";
+        let out_of_range = "amount.value is not between 0 and 1000000000000";
+        let too_exact = "amount.value has more than 4 decimal places";
+        let no_currency = "amount.currency is not three capital letters";
+        let no_kind = "type is not proposal.created, proposal.won or client.created";
+        let no_object = "the body is not an object";
         let cases = [
             (with(r#""x":1"#), "native"),
             (text("entity", 200), "native"),
-            (
-                text("entity", 201),
-                "entity is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""entity":"""#),
-                "entity is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""entity":7"#),
-                "entity is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""entity":"\ud800""#),
-                "entity is not a string of 1 to 200 characters",
-            ),
+            (text("entity", 201), no_entity),
+            (with(r#""entity":"""#), no_entity),
+            (with(r#""entity":7"#), no_entity),
+            (with(r#""entity":"\ud800""#), no_entity),
             (with(r#""entity":" \t\u00a0 ""#), "entity is blank"),
             (text("sourceTool", 100), "native"),
-            (
-                text("sourceTool", 101),
-                "sourceTool is not a string of 1 to 100 characters",
-            ),
+            (text("sourceTool", 101), no_tool),
             (with(r#""sourceTool":" ""#), "native"),
             (text("eventId", 200), "native"),
-            (
-                text("eventId", 201),
-                "eventId is not a string of 1 to 200 characters",
-            ),
-            (
-                with(r#""eventId":null"#),
-                "eventId is not a string of 1 to 200 characters",
-            ),
-            (money("null"), "amount is not an object"),
-            (money("5"), "amount is not an object"),
+            (text("eventId", 201), no_event),
+            (with(r#""eventId":null"#), no_event),
+            (money("null"), no_amount),
+            (money("5"), no_amount),
             (money(r#"{"currency":"EUR"}"#), "amount.value is missing"),
-            (
-                money(r#"{"value":"5","currency":"EUR"}"#),
-                "amount.value is not a number",
-            ),
-            (
-                money(r#"{"value":1000000000000,"currency":"EUR"}"#),
-                "native",
-            ),
-            (
-                money(r#"{"value":1000000000000.0001,"currency":"EUR"}"#),
-                "amount.value is not between 0 and 1000000000000",
-            ),
-            (money(r#"{"value":-0,"currency":"EUR"}"#), "native"),
-            (
-                money(r#"{"value":-1,"currency":"EUR"}"#),
-                "amount.value is not between 0 and 1000000000000",
-            ),
-            (money(r#"{"value":1.2345,"currency":"EUR"}"#), "native"),
-            (
-                money(r#"{"value":1.23456,"currency":"EUR"}"#),
-                "amount.value has more than 4 decimal places",
-            ),
+            (value("\"5\""), "amount.value is not a number"),
+            (value("1000000000000"), "native"),
+            (value("1000000000000.0001"), out_of_range),
+            (value("-0"), "native"),
+            (value("-1"), out_of_range),
+            (value("1.2345"), "native"),
+            (value("1.23456"), too_exact),
             (money(r#"{"value":5}"#), "amount.currency is missing"),
-            (
-                money(r#"{"value":5,"currency":"eur"}"#),
-                "amount.currency is not three capital letters",
-            ),
-            (
-                money(r#"{"value":5,"currency":"EURO"}"#),
-                "amount.currency is not three capital letters",
-            ),
-            (
-                money(r#"{"value":5,"currency":"ÄÖÜ"}"#),
-                "amount.currency is not three capital letters",
-            ),
-            (
-                with(r#""type":"proposal.lost""#),
-                "type is not proposal.created, proposal.won or client.created",
-            ),
-            (
-                with(r#""type":["proposal.won"]"#),
-                "type is not proposal.created, proposal.won or client.created",
-            ),
+            (currency("eur"), no_currency),
+            (currency("EURO"), no_currency),
+            (currency("ÄÖÜ"), no_currency),
+            (with(r#""type":"proposal.lost""#), no_kind),
+            (with(r#""type":["proposal.won"]"#), no_kind),
             ("{}".into(), "type is missing"),
-            (r#"{"type":"client.created"}"#.into(), "entity is missing"),
+            (begun(""), "entity is missing"),
+            (begun(r#","entity":"E""#), "sourceTool is missing"),
+            (begun(complete), "native"),
+            (begun(&format!("{complete},\"amount\":1")), no_amount),
             (
-                r#"{"type":"client.created","entity":"E"}"#.into(),
-                "sourceTool is missing",
-            ),
-            (
-                r#"{"type":"client.created","entity":"E","sourceTool":"T"}"#.into(),
-                "native",
-            ),
-            (
-                r#"{"type":"client.created","entity":"E","sourceTool":"T","amount":1}"#.into(),
-                "amount is not an object",
-            ),
-            (
-                r#"{"type":"proposal.created","entity":"E","sourceTool":"T"}"#.into(),
+                begun(complete).replace("client", "proposal"),
                 "amount is missing",
             ),
-            ("[]".into(), "the body is not an object"),
-            ("null".into(), "the body is not an object"),
-            (
-                "[".repeat(32_000) + &"]".repeat(32_000),
-                "the body is not an object",
-            ),
+            ("[]".into(), no_object),
+            ("null".into(), no_object),
+            ("[".repeat(32_000) + &"]".repeat(32_000), no_object),
         ];
         for (body, expected) in cases {
             assert_eq!(rule(&body), expected, "{}", &body[..body.len().min(160)]);

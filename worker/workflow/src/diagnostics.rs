@@ -154,7 +154,6 @@ impl<'v> Fields<'_, 'v> {
         format!("{}.{name}", self.path)
     }
 
-    /// Adds a problem of a member.
     pub(crate) fn add(&mut self, name: &str, problem: impl Display) {
         self.diagnostics.add(&self.place(name), problem);
     }

@@ -413,49 +413,31 @@ mod tests {
 
     #[test]
     fn a_rule_hides_what_it_covers_unless_that_lifts_the_safeguard() {
-        for (earlier, later, is_hidden) in [
-            (r#"{},"allow""#, r#"{"account":"crm"},"allow""#, true),
-            (r#"{},"allow""#, r#"{"account":"crm"},"deny""#, true),
-            (
-                r#"{},"allow""#,
-                r#"{"steered_by":"condition"},"allow""#,
-                true,
-            ),
-            (
-                r#"{},"allow""#,
-                r#"{"steered_by":"ai.agent"},"allow""#,
-                false,
-            ),
-            (r#"{},"allow""#, r#"{"steered_by":"ai.agent"},"deny""#, true),
-            (r#"{},"deny""#, r#"{"steered_by":"ai.agent"},"allow""#, true),
-            (
-                r#"{"steered_by":"ai.agent"},"allow""#,
-                r#"{"steered_by":"ai.agent","account":"crm"},"allow""#,
-                true,
-            ),
-            (
-                r#"{"untrusted":"control"},"deny""#,
-                r#"{"steered_by":"ai.agent"},"deny""#,
-                true,
-            ),
-            (
-                r#"{"untrusted":"data"},"deny""#,
-                r#"{"steered_by":"ai.agent"},"deny""#,
-                false,
-            ),
+        let by_condition = r#"{"steered_by":"condition"}"#;
+        let by_agent = r#"{"steered_by":"ai.agent"}"#;
+        let by_agent_to_crm = r#"{"steered_by":"ai.agent","account":"crm"}"#;
+        let to_crm = r#"{"account":"crm"}"#;
+        let any = "{}";
+        let control = r#"{"untrusted":"control"}"#;
+        let data = r#"{"untrusted":"data"}"#;
+        for (earlier, decision, later, later_decision, is_hidden) in [
+            (any, "allow", to_crm, "allow", true),
+            (any, "allow", to_crm, "deny", true),
+            (any, "allow", by_condition, "allow", true),
+            (any, "allow", by_agent, "allow", false),
+            (any, "allow", by_agent, "deny", true),
+            (any, "deny", by_agent, "allow", true),
+            (by_agent, "allow", by_agent_to_crm, "allow", true),
+            (control, "deny", by_agent, "deny", true),
+            (data, "deny", by_agent, "deny", false),
         ] {
-            let rule = |rule: &str| {
-                let (when, decision) = rule.rsplit_once(',').unwrap();
-                format!(r#"{{"when":{when},"decision":{decision}}}"#)
-            };
             let policy = format!(
-                r#"{{"rules":[{},{}],"default":"allow"}}"#,
-                rule(earlier),
-                rule(later)
+                r#"{{"rules":[{{"when":{earlier},"decision":"{decision}"}},
+                    {{"when":{later},"decision":"{later_decision}"}}],"default":"allow"}}"#
             );
             let policy = Policy::parse(&policy).unwrap();
             let useless = policy.useless_rules(&[("crm".into(), String::new())]);
-            assert_eq!(!useless.is_empty(), is_hidden, "{earlier} before {later}");
+            assert_eq!(!useless.is_empty(), is_hidden, "{policy:?}");
         }
     }
 
@@ -545,11 +527,8 @@ mod tests {
         assert_eq!(decide(speaking, by_condition), (Decision::Allow, Some(1)));
         assert_eq!(decide(speaking, by_agent), (Decision::Approve, Some(1)));
         let policy = Policy::parse(speaking).unwrap();
-        assert!(
-            policy
-                .useless_rules(&[("crm".into(), String::new())])
-                .is_empty()
-        );
+        let useless = policy.useless_rules(&[("crm".into(), String::new())]);
+        assert!(useless.is_empty(), "{useless:?}");
         let shadowed = speaking.replace(
             r#"account":"crm"},"decision":"allow"}],"#,
             r#"account":"crm"},"decision":"approve"}],"#,

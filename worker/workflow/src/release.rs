@@ -134,29 +134,22 @@ mod tests {
             {"key":"n","label":"N","type":"number","required":true}]}"#;
         let definition = format!(r#"{{"form":{form},"actions":{actions}}}"#);
         let problems = crate::Definition::check(&definition).unwrap_err();
-        let texts = ReleaseTexts {
-            form: form.to_owned(),
-            actions: actions.to_owned(),
-            on_failure: None,
-        };
-        assert!(Release::load(&texts).is_err());
-        let plain = |form: &str| {
-            let actions =
-                r#"[{"id":"c","type":"condition","if":"form.n * 2 > 1","then":[],"else":[]}]"#;
-            let form = form.to_owned();
-            let actions = actions.to_owned();
-            Release::load(&ReleaseTexts {
-                form,
-                actions,
+        let load = |form: &str, actions: &str| {
+            let texts = ReleaseTexts {
+                form: form.to_owned(),
+                actions: actions.to_owned(),
                 on_failure: None,
-            })
-            .map(drop)
+            };
+            Release::load(&texts).map(drop)
         };
-        assert_eq!(plain(form), Ok(()));
+        assert!(load(form, actions).is_err());
+        let actions =
+            r#"[{"id":"c","type":"condition","if":"form.n * 2 > 1","then":[],"else":[]}]"#;
+        assert_eq!(load(form, actions), Ok(()));
         // The check would know one of the two fields, and a run the other.
         let field = r#"{"key":"n","label":"N","type":"text","required":true}"#;
         let twice = form.replace("]", &format!(",{field}]"));
-        assert!(plain(&twice).is_err());
+        assert!(load(&twice, actions).is_err());
         assert_eq!((problems.len(), &*problems[0].path), (1, "actions[0].if"));
     }
 

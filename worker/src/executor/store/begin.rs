@@ -93,7 +93,6 @@ WITH may AS (
 SELECT workspace_id, run_id, idempotency_key FROM begun";
 }
 
-/// An attempt that has begun.
 #[derive(FromRow)]
 struct BegunAttempt {
     #[row(from = key)]

@@ -154,7 +154,6 @@ pub async fn load(
     Ok(loaded)
 }
 
-/// A run that was found.
 #[derive(FromRow)]
 struct LoadedRun {
     #[row(from = key)]
@@ -163,7 +162,6 @@ struct LoadedRun {
     facts: RunFacts,
 }
 
-/// How much a run has stored.
 #[derive(FromRow)]
 struct Stored {
     #[row(from = key)]
@@ -171,7 +169,6 @@ struct Stored {
     stored: i64,
 }
 
-/// What is recorded of an action.
 #[derive(FromRow)]
 struct Record {
     #[row(from = key)]

@@ -26,7 +26,6 @@ JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
 ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
 }
 
-/// The key of a run.
 type TurnKey = (WorkspaceId, RunId);
 
 /// A run whose turn lasts.

@@ -125,7 +125,6 @@ impl<'s> RunRow<'s> {
         }
     }
 
-    /// A run that ends.
     pub(super) fn ended(transition: &'s Transition) -> Option<Self> {
         let Then::End(end) = &transition.then else {
             return None;

@@ -63,7 +63,6 @@ impl LookCursor {
     }
 }
 
-/// One look.
 pub(super) struct Look<'l> {
     pub(super) worker: Uuid,
     pub(super) name: &'l str,
@@ -79,7 +78,6 @@ pub(super) struct Look<'l> {
     pub(super) memory: &'l LookMemory,
 }
 
-/// What came of a look.
 pub(super) struct Looked {
     pub(super) taken: Vec<TakenRun>,
     pub(super) memory: LookMemory,
@@ -115,17 +113,11 @@ impl Work for Look<'_> {
         let is_full = seen.due.len() == PAGE && !choice.due.is_empty();
         let memory = LookMemory {
             cursor,
-            looked_at_all: if all && !is_full {
-                Some(now)
-            } else {
-                memory.looked_at_all
-            },
+            looked_at_all: Some(now)
+                .filter(|_| all && !is_full)
+                .or(memory.looked_at_all),
             lost_since: (!seen.lost.is_empty()).then(|| memory.lost_since.unwrap_or(now)),
-            reported: if is_reported {
-                Some(now)
-            } else {
-                memory.reported
-            },
+            reported: is_reported.then_some(now).or(memory.reported),
             has_more: !wait.is_empty() || !seen.lanes.is_empty(),
             is_full,
         };

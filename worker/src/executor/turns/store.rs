@@ -193,7 +193,6 @@ pub struct ReadyLane {
     pub due_at: SystemTime,
 }
 
-/// What a worker reports.
 pub struct Report<'r> {
     pub worker: Uuid,
     pub name: &'r str,
@@ -272,22 +271,11 @@ pub async fn take(
     };
     let report = async || match &report {
         None => Ok(()),
-        Some(Report {
-            worker,
-            name,
-            places,
-            workspaces,
-            runs,
-        }) => {
-            report_worker(
-                transaction,
-                *worker,
-                name,
-                i32::from(*places),
-                workspaces,
-                runs,
-            )
-            .await
+        Some(one) => {
+            let places = i32::from(one.places);
+            let workspaces = &one.workspaces;
+            let runs = &one.runs;
+            report_worker(transaction, one.worker, one.name, places, workspaces, runs).await
         }
     };
     let lease = lease.as_secs_f64();
@@ -296,7 +284,6 @@ pub async fn take(
     Ok(taken)
 }
 
-/// Runs by key and time.
 fn columns(runs: &[Candidate]) -> (Vec<WorkspaceId>, Vec<RunId>, Vec<SystemTime>) {
     let columns = runs.iter();
     columns

@@ -62,7 +62,7 @@ impl Outgoing for AiCondition {
     }
 
     fn references(&self) -> References {
-        self.input.references().clone()
+        self.input.references.clone()
     }
 
     fn check(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
@@ -147,8 +147,12 @@ fn first_word(text: &str, is_cut: bool) -> Option<Branch> {
 mod tests {
     use super::*;
 
-    fn said(message: &Value) -> Result<Branch, String> {
-        decide(json!({"choices": [message]}).to_string().as_bytes())
+    fn said(choice: &Value) -> Result<Branch, String> {
+        decide(json!({"choices": [choice]}).to_string().as_bytes())
+    }
+
+    fn choice(content: impl Into<Value>, finish_reason: &str) -> Value {
+        json!({"message": {"content": content.into()}, "finish_reason": finish_reason})
     }
 
     #[test]
@@ -180,39 +184,22 @@ mod tests {
             ("<think>It says \"</think> no\"</think> Yes", None),
             ("{\"a\": \"yes\", \"b\": \"no\"}", None),
         ] {
-            let decided = said(&json!({"message": {"content": content}}));
+            let decided = said(&choice(content, "stop"));
             assert_eq!(decided.ok(), expected, "{content:?}");
         }
         let parts = json!([{"type": "text", "text": "Y"}, {"type": "text", "text": "es"}]);
-        assert_eq!(
-            said(&json!({"message": {"content": parts}})),
-            Ok(Branch::Then)
-        );
+        assert_eq!(said(&choice(parts, "stop")), Ok(Branch::Then));
     }
 
     #[test]
     fn what_is_neither_says_why() {
+        let refusal = json!({"message": {"content": null, "refusal": "I can't"}});
         for (choice, told) in [
-            (
-                json!({"message": {"content": "perhaps"}}),
-                "neither yes nor no",
-            ),
-            (
-                json!({"message": {"content": null, "refusal": "I can't"}}),
-                "refused",
-            ),
-            (
-                json!({"message": {"content": "<think>well"}, "finish_reason": "length"}),
-                "maximum of tokens",
-            ),
-            (
-                json!({"message": {"content": "No"}, "finish_reason": "length"}),
-                "maximum of tokens",
-            ),
-            (
-                json!({"message": {"content": ""}, "finish_reason": "content_filter"}),
-                "filter",
-            ),
+            (choice("perhaps", "stop"), "neither yes nor no"),
+            (refusal, "refused"),
+            (choice("<think>well", "length"), "maximum of tokens"),
+            (choice("No", "length"), "maximum of tokens"),
+            (choice("", "content_filter"), "filter"),
             (json!({}), "could not be understood"),
         ] {
             let reason = said(&choice).unwrap_err();

@@ -117,7 +117,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Parses an answer.
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         let answer = json::parse(body).ok_or_else(|| match body.len() {
             MAX_ANSWER.. => format!("the model's answer is longer than {MAX_ANSWER} bytes"),

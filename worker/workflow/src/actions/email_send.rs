@@ -147,12 +147,12 @@ impl Outgoing for Email {
     fn references(&self) -> References {
         let parts = self.parts.iter().map(|(.., template)| template);
         let templates = parts.chain(&self.reply_to).chain([&self.subject]);
-        let references = templates.map(|template| template.references().clone());
+        let references = templates.map(|template| template.references.clone());
         references.fold(self.recipients(), References::and)
     }
 
     fn recipients(&self) -> References {
-        let references = self.to.iter().map(|one| one.references().clone());
+        let references = self.to.iter().map(|one| one.references.clone());
         references.fold(References::default(), References::and)
     }
 
@@ -163,7 +163,7 @@ impl Outgoing for Email {
             let place = format!("{path}.{name}");
             let is_fine = template.check(diagnostics, &place, variables, Escape::None);
             // What is fixed must be an address; what is inserted, when it is known.
-            let is_fixed = !template.references().is_untrusted();
+            let is_fixed = !template.references.is_untrusted();
             let is_address = || address(template, &renderer).is_ok_and(|found| found.is_some());
             if is_fine && is_fixed && !is_address() {
                 diagnostics.add(&place, "must be one e-mail address, without a name");
@@ -173,7 +173,7 @@ impl Outgoing for Email {
         let is_fine = self
             .subject
             .check(diagnostics, &place, variables, Escape::None);
-        let is_fixed = !self.subject.references().is_untrusted();
+        let is_fixed = !self.subject.references.is_untrusted();
         if is_fine
             && is_fixed
             && let Err(error) = subject(&self.subject, &renderer)
@@ -262,36 +262,24 @@ mod tests {
         ] {
             assert_eq!(problems(&fine), [""; 0], "{fine}");
         }
-        let no_list = "actions[0].to: must be a list of 1 to 20 e-mail addresses";
+        let no_list = "must be a list of 1 to 20 e-mail addresses";
         let no_address = "must be one e-mail address, without a name";
-        for (members, expected) in [
-            (json!({"to": "a@example.com"}), no_list.to_owned()),
-            (json!({"to": []}), no_list.to_owned()),
-            (json!({"to": vec!["a@example.com"; 21]}), no_list.to_owned()),
-            (json!({"to": [1]}), no_list.to_owned()),
-            (
-                json!({"to": ["a@example.com", "Ada <b@example.com>"]}),
-                format!("actions[0].to[1]: {no_address}"),
-            ),
-            (
-                json!({"to": ["a@example.com,b@example.com"]}),
-                format!("actions[0].to[0]: {no_address}"),
-            ),
-            (
-                json!({"reply_to": "nobody"}),
-                format!("actions[0].reply_to: {no_address}"),
-            ),
-            (
-                json!({"subject": "a".repeat(501)}),
-                "actions[0].subject: the subject has more than 500 characters".to_owned(),
-            ),
-            (
-                json!({"html": "{{ form.nope }}"}),
-                "actions[0].html: unknown name \"form.nope\", expected run.id, run.received_at, \
-                 form.t"
-                    .to_owned(),
-            ),
+        let named = "Ada <b@example.com>";
+        let two = "a@example.com,b@example.com";
+        let long = "the subject has more than 500 characters";
+        let unknown = "unknown name \"form.nope\", expected run.id, run.received_at, form.t";
+        for (members, place, problem) in [
+            (json!({"to": "a@example.com"}), "to", no_list),
+            (json!({"to": []}), "to", no_list),
+            (json!({"to": vec!["a@example.com"; 21]}), "to", no_list),
+            (json!({"to": [1]}), "to", no_list),
+            (json!({"to": ["a@b.example", named]}), "to[1]", no_address),
+            (json!({"to": [two]}), "to[0]", no_address),
+            (json!({"reply_to": "nobody"}), "reply_to", no_address),
+            (json!({"subject": "a".repeat(501)}), "subject", long),
+            (json!({"html": "{{ form.nope }}"}), "html", unknown),
         ] {
+            let expected = format!("actions[0].{place}: {problem}");
             assert_eq!(problems(&members), [expected], "{members}");
         }
         let unknown = problems(&json!({"bcc": "a@example.com"})).concat();

@@ -93,7 +93,7 @@ impl Parser<'_> {
         fields.refuse_others();
         let step = step?;
         let references = match &step {
-            Step::Choose(condition) => condition.references().clone(),
+            Step::Choose(condition) => condition.references.clone(),
             Step::Send(outgoing) => outgoing.references(),
             Step::Delegate(agent) => agent.references(),
             Step::Wait(_) | Step::Fail(_) => References::default(),

@@ -15,7 +15,6 @@ const MAX_KEY: usize = 100;
 const FIELDS: RangeInclusive<usize> = 1..=20;
 const CHOICES: RangeInclusive<usize> = 2..=50;
 
-/// Checks `form`.
 pub(crate) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> Form {
     if value.is_none() {
         diagnostics.add("form", "is missing");
@@ -163,6 +162,8 @@ mod tests {
             Value::from_iter((0..count).map(field))
         };
         let list = |count: usize| Value::from_iter((0..count).map(|n| n.to_string()));
+        let choices = "/form/fields/0/choices";
+        let good_choices = || json!(["a", "b"]);
         for (path, good, bad) in [
             ("/form/title", text(120), text(121)),
             ("/form/title", text(1), text(0)),
@@ -181,41 +182,17 @@ mod tests {
             ("/form/fields/1/type", "email".into(), Value::Null),
             ("/form/fields/0/required", false.into(), "true".into()),
             ("/form/fields/4/placeholder", text(500), text(501)),
-            ("/form/fields/0/choices", list(2), list(1)),
-            ("/form/fields/0/choices", list(50), list(51)),
-            (
-                "/form/fields/0/choices",
-                json!(["a", "A"]),
-                json!(["a", "a"]),
-            ),
-            (
-                "/form/fields/0/choices",
-                json!(["a", "b c"]),
-                json!(["a", "b "]),
-            ),
-            (
-                "/form/fields/0/choices",
-                json!(["a", "b"]),
-                json!(["a", ""]),
-            ),
-            ("/form/fields/0/choices", json!(["a", "b"]), json!(["a", 1])),
-            ("/form/fields/0/choices", json!(["a", "b"]), json!("a")),
-            ("/form/fields/0/choices", json!(["a", "b"]), Value::Null),
-            (
-                "/form/fields/0/choices",
-                json!(["a", "b"]),
-                json!(["a", "b\nc"]),
-            ),
-            (
-                "/form/fields/0/choices",
-                json!(["a", "b c"]),
-                json!(["a", "b  c"]),
-            ),
-            (
-                "/form/fields/0/choices",
-                json!(["a", "b"]),
-                json!(["a", "b\u{a0}c"]),
-            ),
+            (choices, list(2), list(1)),
+            (choices, list(50), list(51)),
+            (choices, json!(["a", "A"]), json!(["a", "a"])),
+            (choices, json!(["a", "b c"]), json!(["a", "b "])),
+            (choices, good_choices(), json!(["a", ""])),
+            (choices, good_choices(), json!(["a", 1])),
+            (choices, good_choices(), json!("a")),
+            (choices, good_choices(), Value::Null),
+            (choices, good_choices(), json!(["a", "b\nc"])),
+            (choices, json!(["a", "b c"]), json!(["a", "b  c"])),
+            (choices, good_choices(), json!(["a", "b\u{a0}c"])),
             ("/form/fields/0/type", "text".into(), "textarea".into()),
             ("/actions", json!([]), json!({})),
             ("/$schema", "x".into(), 5.into()),

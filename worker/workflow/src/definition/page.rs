@@ -189,11 +189,12 @@ mod tests {
     use super::*;
     use crate::{Definition, diagnostics::texts};
 
-    fn definition(page: &Value) -> Result<Definition, Vec<String>> {
+    /// A definition with this member.
+    fn definition(member: &str, value: &Value) -> Result<Definition, Vec<String>> {
         let field = json!({"key": "a", "label": "L", "type": "text", "required": true});
         let form = json!({"title": "T", "fields": [field]});
-        Definition::check(&json!({"form": form, "actions": [], "page": page}).to_string())
-            .map_err(texts)
+        let definition = json!({"form": form, "actions": [], member: value});
+        Definition::check(&definition.to_string()).map_err(texts)
     }
 
     fn picture(media_type: &str, bytes: &[u8]) -> Value {
@@ -203,14 +204,14 @@ mod tests {
 
     #[test]
     fn a_page_is_stored_as_it_was_meant() {
-        assert_eq!(definition(&json!({})).unwrap().page_json(), None);
+        assert_eq!(definition("page", &json!({})).unwrap().page_json(), None);
         let page = json!({
             "organization": "Acme", "logo": picture("image/png", PICTURES[0].1),
             "color": "#2450d3", "button": "Send", "privacy_url": "https://example.com/privacy",
             "continue_url": "https://example.com/?a=b", "locale": "de",
             "frame_ancestors": ["https://www.example.com"], "autocomplete": {"a": "given-name"},
         });
-        let stored = definition(&page).unwrap().page_json().unwrap();
+        let stored = definition("page", &page).unwrap().page_json().unwrap();
         assert_eq!(serde_json::from_str::<Value>(&stored).unwrap(), page);
     }
 
@@ -248,12 +249,13 @@ mod tests {
             ("autocomplete", json!({"a": "cc-number"})),
             ("more", 1.into()),
         ] {
-            let problems = definition(&json!({member: value.clone()})).unwrap_err();
+            let problems = definition("page", &json!({member: value.clone()})).unwrap_err();
             let text = problems.join("\n");
             assert_eq!(problems.len(), 1, "{member} {value}: {text}");
             assert!(text.starts_with("page"), "{text}");
         }
-        let page = definition(&json!({"privacy_url": "https://example.com/\"><a"})).unwrap();
+        let page =
+            definition("page", &json!({"privacy_url": "https://example.com/\"><a"})).unwrap();
         let stored = page.page_json().unwrap();
         assert!(!stored.contains("><"), "{stored}");
     }
@@ -261,12 +263,10 @@ mod tests {
     #[test]
     fn a_defence_has_a_least_time() {
         let of = |defence: Value| {
-            let form = json!({"title": "T", "fields": [
-                {"key": "a", "label": "L", "type": "text", "required": true}]});
-            let text = json!({"form": form, "actions": [], "spam_defence": defence}).to_string();
-            Definition::check(&text).map(|definition| definition.least_seconds)
+            let definition = definition("spam_defence", &defence);
+            definition.map(|definition| definition.least_seconds)
         };
-        assert_eq!(definition(&json!({})).unwrap().least_seconds, None);
+        assert_eq!(definition("page", &json!({})).unwrap().least_seconds, None);
         assert_eq!(of(json!({})).unwrap(), Some(2));
         assert_eq!(of(json!({"least_seconds": 60})).unwrap(), Some(60));
         for wrong in [json!(true), json!({"least_seconds": 61}), json!({"x": 1})] {

@@ -19,7 +19,7 @@ pub(super) fn of_conditions(form: &Form, actions: &[Action]) -> Vec<String> {
         };
         for key in optional
             .iter()
-            .filter(|key| compares_unasked(condition.source(), key))
+            .filter(|key| compares_unasked(&condition.source, key))
         {
             let value = dotted("form", key);
             warnings.push(format!(
@@ -47,7 +47,7 @@ pub(super) fn of_statuses(actions: &[Action]) -> Vec<String> {
         let Step::Choose(condition) = &action.step else {
             continue;
         };
-        for (id, status) in compared_statuses(condition.source()) {
+        for (id, status) in compared_statuses(&condition.source) {
             let is_answer = |status| outgoing(&id).is_none_or(|one| one.is_answer(status));
             if u16::try_from(status).is_ok_and(is_answer) {
                 continue;
@@ -99,7 +99,7 @@ fn sent(action: &Action) -> (usize, usize) {
     match &action.step {
         Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => (0, 0),
         Step::Send(outgoing) => (1, outgoing.reading().max),
-        Step::Delegate(agent) => (agent.max_requests(), MAX_ANSWER),
+        Step::Delegate(agent) => (agent.max_steps, MAX_ANSWER),
     }
 }
 

@@ -44,7 +44,16 @@ impl Variables {
         }
     }
 
-    /// Adds the answer of an action.
+    /// Those of a form with these fields.
+    #[cfg(test)]
+    pub(crate) fn of_fields(fields: &[(&str, FieldType)]) -> Self {
+        let fields = fields.iter();
+        Self {
+            form: fields.map(|(key, kind)| ((*key).into(), *kind)).collect(),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn add_answer(&mut self, id: &str) {
         self.answers.push(id.to_owned());
     }
@@ -110,7 +119,6 @@ impl Variables {
         names.join(", ")
     }
 
-    /// The type of a field.
     pub(super) fn kind_of(&self, key: &str) -> Option<FieldType> {
         let field = self.form.iter().find(|(known, _)| known == key);
         field.map(|(_, kind)| *kind)
@@ -156,7 +164,7 @@ pub struct TemplateContext {
     values: BTreeMap<&'static str, Value>,
     run: BTreeMap<&'static str, Value>,
     /// The answers of earlier actions, as they came: a template parses those that it names.
-    answers: BTreeMap<String, NamedAnswer>,
+    pub(super) answers: BTreeMap<String, NamedAnswer>,
 }
 
 /// What an action was answered.
@@ -208,10 +216,6 @@ impl TemplateContext {
     /// The object of all values but the answers.
     pub(super) fn value(&self) -> Value {
         self.with_parsed(Value::from_iter([("", ""); 0]))
-    }
-
-    pub(super) fn answers(&self) -> impl Iterator<Item = (&String, &NamedAnswer)> + Clone {
-        self.answers.iter()
     }
 
     /// The context of a run. `form` is the JSON text of an object. Expressions compute with its

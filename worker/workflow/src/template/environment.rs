@@ -158,7 +158,6 @@ fn url_encode(value: &Value) -> Result<String, Error> {
     Ok(utf8_percent_encode(&scalar_text(value)?, SEGMENT).to_string())
 }
 
-/// A value as JSON text.
 fn json(value: &Value) -> Result<String, Error> {
     let text = serde_json::to_string(value);
     text.map_err(|_| refuse("the value has no JSON text"))

@@ -71,10 +71,11 @@ impl From<Error> for RenderError {
 /// Text with insertions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
-    source: String,
+    pub(crate) source: String,
     /// The source with plain insertions as they were submitted.
     typed: String,
-    references: References,
+    /// The values that it refers to.
+    pub(crate) references: References,
 }
 
 impl Template {
@@ -96,15 +97,6 @@ impl Template {
     /// The member of this name.
     pub(crate) fn parse(fields: &mut Fields<'_, '_>, name: &str) -> Self {
         Self::new(fields.text(name, MAX_LENGTH))
-    }
-
-    pub(crate) fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// The values that it refers to.
-    pub(crate) fn references(&self) -> &References {
-        &self.references
     }
 
     /// Checks language and names, and renders it once with sample values. Returns `false` if it has
@@ -195,8 +187,9 @@ impl Template {
 /// An expression that is true or false for the values of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    source: String,
-    references: References,
+    pub(crate) source: String,
+    /// The values that it refers to.
+    pub(crate) references: References,
 }
 
 impl Condition {
@@ -208,16 +201,6 @@ impl Condition {
             _ => References::any(),
         };
         Self { source, references }
-    }
-
-    /// The expression.
-    pub(crate) fn source(&self) -> &str {
-        &self.source
-    }
-
-    /// The values that it refers to.
-    pub(crate) fn references(&self) -> &References {
-        &self.references
     }
 
     /// Checks language and names, and evaluates it once with sample values.
@@ -254,7 +237,6 @@ impl Condition {
     }
 }
 
-/// A source to check.
 struct Source<'s> {
     text: &'s str,
     parse: fn(&'s str) -> Result<Syntax<'s>, Error>,
@@ -328,7 +310,8 @@ fn check_answers(
     variables: &Variables,
 ) {
     for name in references
-        .answers()
+        .answers
+        .iter()
         .filter(|name| !variables.has_answer(name))
     {
         let expected = variables.names();
@@ -350,13 +333,13 @@ fn check_answers(
 
 #[cfg(test)]
 mod tests {
+    use letterbox_common::form::FieldType;
+
     use super::*;
     use crate::diagnostics::texts;
 
     fn problems(source: &str) -> Vec<String> {
-        let form = r#"{"title":"t","fields":[
-            {"key":"n","label":"n","type":"number","required":true}]}"#;
-        let variables = Variables::of(&serde_json::from_str(form).unwrap());
+        let variables = Variables::of_fields(&[("n", FieldType::Number)]);
         let mut diagnostics = Diagnostics::default();
         Template::new(source).check(&mut diagnostics, "it", &variables, Escape::None);
         texts(diagnostics.into_list())

@@ -17,7 +17,7 @@ pub struct References {
     /// Whether `run.failure` is referred to, whose text submitters and accounts may influence.
     pub(crate) failure: bool,
     /// Answers of earlier actions.
-    answers: BTreeSet<AnswerName>,
+    pub(super) answers: BTreeSet<AnswerName>,
 }
 
 /// A use of `actions`: the action's id, and the member of its answer; `None` if computed.
@@ -55,16 +55,11 @@ impl References {
         }
     }
 
-    /// The union with `others`.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.form |= others.form;
         self.failure |= others.failure;
         self.answers.extend(others.answers);
         self
-    }
-
-    pub(super) fn answers(&self) -> impl Iterator<Item = &AnswerName> {
-        self.answers.iter()
     }
 
     /// Whether any referenced value is untrusted.
@@ -188,27 +183,19 @@ mod tests {
 
     #[test]
     fn every_mention_counts() {
+        let branch = "{% if actions.a.status == 200 %}{{ form.x }}{% endif %}";
+        let text = "{{ run.id ~ 'actions.a' }} actions and {# {{ actions.a }} #}";
         for (source, form, of_a, of_b) in [
             ("text", false, false, false),
             ("{{ form.x }}", true, false, false),
             ("{{ actions.a.body.x }}", false, true, false),
             ("{{ actions['a'].status }}", false, true, false),
             ("{{ run.id | default(actions.b.body) }}", false, false, true),
-            (
-                "{% if actions.a.status == 200 %}{{ form.x }}{% endif %}",
-                true,
-                true,
-                false,
-            ),
+            (branch, true, true, false),
             ("{{ actions }}", false, true, true),
             ("{{ actions[form.x] }}", true, true, true),
             ("{{ actions['a' ~ 'b'].body }}", false, true, true),
-            (
-                "{{ run.id ~ 'actions.a' }} actions and {# {{ actions.a }} #}",
-                false,
-                false,
-                false,
-            ),
+            (text, false, false, false),
             ("{{ actions . a . body }}", false, true, false),
             ("{{ actions[ \"a\" ].body }}", false, true, false),
             ("actions and form", false, false, false),

@@ -76,7 +76,7 @@ impl Renderer<'_> {
             return Ok(self.context.value());
         }
         let mut parsed = self.parsed.borrow_mut();
-        let named = self.context.answers();
+        let named = self.context.answers.iter();
         let named = named.filter(|(id, _)| references.has_answer_of(id));
         for (id, answer) in named.clone() {
             if !parsed.contains_key(&**id) {
@@ -96,7 +96,7 @@ impl Renderer<'_> {
     /// it names can't be read, it says why.
     pub(super) fn explain(&self, error: Error, references: &References) -> RenderError {
         let is_missing = error.kind() == ErrorKind::UndefinedError;
-        let named = self.context.answers().filter(|_| is_missing);
+        let named = self.context.answers.iter().filter(|_| is_missing);
         let mut named = named.filter(|(id, _)| references.has_answer_of(id));
         let unread = named.find_map(|(id, answer)| Some((id, answer.problem()?)));
         let RenderError(text) = error.into();

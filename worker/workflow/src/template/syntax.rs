@@ -20,7 +20,6 @@ pub(super) struct Syntax<'s> {
 }
 
 impl<'s> Syntax<'s> {
-    /// Parses a template.
     pub(super) fn of_template(source: &'s str) -> Result<Self, Error> {
         check_tokens(source, false)?;
         let parsed = machinery::parse(source, "<string>", Default::default(), Default::default())?;
@@ -30,7 +29,6 @@ impl<'s> Syntax<'s> {
         })
     }
 
-    /// Parses an expression.
     pub(super) fn of_expression(source: &'s str) -> Result<Self, Error> {
         check_tokens(source, true)?;
         Ok(Self {

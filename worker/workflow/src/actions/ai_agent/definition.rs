@@ -26,7 +26,8 @@ pub struct Agent {
     pub(super) goal: String,
     pub(super) input: Template,
     pub(super) tools: Vec<Tool>,
-    pub(super) max_steps: usize,
+    /// The most requests that it may send.
+    pub(crate) max_steps: usize,
     pub(super) max_tokens: u64,
 }
 
@@ -112,14 +113,9 @@ impl Agent {
         self.tools.iter().map(|tool| &*tool.outgoing)
     }
 
-    /// The most requests that it may send.
-    pub(crate) fn max_requests(&self) -> usize {
-        self.max_steps
-    }
-
     pub(in crate::actions) fn references(&self) -> References {
         let tools = self.tools.iter().map(|tool| tool.outgoing.references());
-        tools.fold(self.input.references().clone(), References::and)
+        tools.fold(self.input.references.clone(), References::and)
     }
 
     pub(in crate::actions) fn check(

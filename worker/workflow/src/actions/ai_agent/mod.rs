@@ -99,7 +99,7 @@ impl Agent {
 
     fn ask(self: &Arc<Self>, transcript: Transcript) -> AgentPart {
         let tokens = self.max_tokens;
-        if transcript.tokens() >= tokens {
+        if transcript.tokens >= tokens {
             return AgentPart::Fail(format!("it has used its maximum of {tokens} tokens"));
         }
         match Question::new(self.clone(), transcript) {

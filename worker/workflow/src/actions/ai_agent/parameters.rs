@@ -18,7 +18,6 @@ const MAX_CHOICES: usize = 100;
 const MAX_TEXT: usize = 5_000;
 const TYPES: [&str; 4] = ["string", "number", "integer", "boolean"];
 
-/// The parameters of a tool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ToolParameters {
     parameters: Vec<Parameter>,
@@ -262,44 +261,29 @@ mod tests {
         }))
         .unwrap();
         let long = format!(r#"{{"name":"{}"}}"#, "x".repeat(MAX_TEXT + 1));
+        let all = r#"{"name":"","size":"m","count":-3,"share":0.5,"urgent":false}"#;
+        let no_string = Some("\"name\" must be of the type string");
+        let no_integer = Some("\"count\" must be of the type integer");
+        let no_boolean = Some("\"urgent\" must be of the type boolean");
+        let no_choice = Some("\"size\" must be one of [\"s\",\"m\"]");
+        let no_object = Some("the arguments must be an object");
         for (given, refused) in [
             (r#"{"name":"Ada"}"#, None),
-            (
-                r#"{"name":"","size":"m","count":-3,"share":0.5,"urgent":false}"#,
-                None,
-            ),
+            (all, None),
             (r#"{"name":"a\u0000b/../c"}"#, None),
             ("{}", Some("\"name\" is required")),
-            (
-                r#"{"name":null}"#,
-                Some("\"name\" must be of the type string"),
-            ),
-            (
-                r#"{"name":["Ada"]}"#,
-                Some("\"name\" must be of the type string"),
-            ),
+            (r#"{"name":null}"#, no_string),
+            (r#"{"name":["Ada"]}"#, no_string),
             (
                 r#"{"name":"Ada","host":"evil"}"#,
                 Some("there is no parameter \"host\""),
             ),
-            (
-                r#"{"name":"Ada","size":"l"}"#,
-                Some("\"size\" must be one of [\"s\",\"m\"]"),
-            ),
-            (
-                r#"{"name":"Ada","count":1.5}"#,
-                Some("\"count\" must be of the type integer"),
-            ),
-            (
-                r#"{"name":"Ada","count":"1"}"#,
-                Some("\"count\" must be of the type integer"),
-            ),
-            (
-                r#"{"name":"Ada","urgent":0}"#,
-                Some("\"urgent\" must be of the type boolean"),
-            ),
-            ("[]", Some("the arguments must be an object")),
-            ("\"Ada\"", Some("the arguments must be an object")),
+            (r#"{"name":"Ada","size":"l"}"#, no_choice),
+            (r#"{"name":"Ada","count":1.5}"#, no_integer),
+            (r#"{"name":"Ada","count":"1"}"#, no_integer),
+            (r#"{"name":"Ada","urgent":0}"#, no_boolean),
+            ("[]", no_object),
+            ("\"Ada\"", no_object),
             (&long, Some("\"name\" must have at most 5000 characters")),
         ] {
             let refusal = parameters.check(given).err();

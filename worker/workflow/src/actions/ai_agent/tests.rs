@@ -3,7 +3,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Definition, TemplateContext, actions::Step, diagnostics::texts};
+use crate::{
+    Definition, TemplateContext,
+    actions::{Request, Step},
+    diagnostics::texts,
+};
 
 fn definition(agent: &Value) -> Result<Definition, Vec<String>> {
     let email = json!({"key": "email", "label": "E", "type": "email", "required": true});
@@ -72,14 +76,20 @@ fn answered(body: &[u8]) -> PartOutcome<'_> {
     }
 }
 
-/// The body of the next question.
-fn question(over: &[PartOutcome<'_>]) -> Value {
+/// The next question, and its request.
+fn asked(over: &[PartOutcome<'_>]) -> (Arc<dyn Outgoing>, Request) {
     let AgentPart::Ask(outgoing) = agent().next(over) else {
         panic!("{:?}", agent().next(over));
     };
     let context = TemplateContext::of_run(r#"{"email":"ada@example.com"}"#, "r", "t").unwrap();
     let base = "https://models.example/v1".parse().unwrap();
     let request = outgoing.render(&base, &context.renderer()).unwrap();
+    (outgoing, request)
+}
+
+/// The body of the next question.
+fn question(over: &[PartOutcome<'_>]) -> Value {
+    let (_, request) = asked(over);
     assert_eq!(request.url, "https://models.example/v1/chat/completions");
     serde_json::from_str(&request.body.unwrap()).unwrap()
 }
@@ -228,12 +238,7 @@ fn what_is_shown_names_answers_by_their_hash() {
         0
     );
     let over = [answered(&calls), answered(forged.as_bytes())];
-    let AgentPart::Ask(outgoing) = agent().next(&over) else {
-        panic!("a question");
-    };
-    let context = TemplateContext::of_run(r#"{"email":"a@b"}"#, "r", "t").unwrap();
-    let base = "https://models.example".parse().unwrap();
-    let request = outgoing.render(&base, &context.renderer()).unwrap();
+    let (outgoing, request) = asked(&over);
     let shown = outgoing.shown(&request).unwrap().body.unwrap();
     assert!(request.body.unwrap().contains("of an account"));
     assert!(

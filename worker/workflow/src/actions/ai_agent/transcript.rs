@@ -35,7 +35,7 @@ pub(super) struct Transcript {
     pub(super) messages: Vec<Value>,
     /// Bytes of the messages.
     bytes: u64,
-    tokens: u64,
+    pub(super) tokens: u64,
 }
 
 /// A tool call that the model asks for.
@@ -98,10 +98,6 @@ fn tool_call((index, call): (usize, &Value)) -> Option<ToolCall> {
 }
 
 impl Transcript {
-    pub(super) fn tokens(&self) -> u64 {
-        self.tokens
-    }
-
     /// Adds an answer of the model; returns the tool calls that it asks for.
     pub(super) fn add_answer(
         &mut self,
@@ -126,7 +122,6 @@ impl Transcript {
         Ok(answer.calls)
     }
 
-    /// Adds the outcome of a tool call.
     pub(super) fn add_result(&mut self, call: &ToolCall, outcome: &PartOutcome<'_>) {
         let result = match outcome {
             PartOutcome::Refused(reason) | PartOutcome::Denied(reason) => json!({"error": reason}),

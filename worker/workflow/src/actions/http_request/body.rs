@@ -78,7 +78,7 @@ impl Body {
             parts.fold(References::default(), References::and)
         };
         match self {
-            Self::Template(template) => template.references().clone(),
+            Self::Template(template) => template.references.clone(),
             Self::Fixed(_) => References::default(),
             Self::List(values) => all(&mut values.iter()),
             Self::Object(members) => all(&mut members.iter().map(|(_, value)| value)),

@@ -173,7 +173,7 @@ fn is_header_value(text: &str) -> bool {
 impl HttpRequest {
     fn check_path(&self, diagnostics: &mut Diagnostics, path: &str, variables: &Variables) {
         let place = format!("{path}.path");
-        let source = self.path.source();
+        let source = &self.path.source;
         if !source.starts_with('/') || source.contains(['?', '#', '\\']) {
             diagnostics.add(&place, "must begin with / and must not contain ?, # or \\");
         }
@@ -232,10 +232,10 @@ impl Outgoing for HttpRequest {
 
     fn references(&self) -> References {
         let named = self.query.iter().chain(&self.headers);
-        let named = named.map(|(_, template)| template.references().clone());
+        let named = named.map(|(_, template)| template.references.clone());
         let carried = self.body.iter().flat_map(Content::references);
         let all = named.chain(carried);
-        all.fold(self.path.references().clone(), References::and)
+        all.fold(self.path.references.clone(), References::and)
     }
 
     fn sets_header(&self, name: &str) -> bool {
@@ -311,7 +311,7 @@ impl Content {
             Self::Json(body) => vec![body.references()],
             Self::Form(form) => {
                 let templates = form.iter();
-                templates.map(|(_, one)| one.references().clone()).collect()
+                templates.map(|(_, one)| one.references.clone()).collect()
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Rendering of `http.request` with arbitrary submitted values.
 
-use letterbox_common::form::{Field, FieldType, Form};
+use letterbox_common::form::FieldType;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -8,25 +8,8 @@ use super::*;
 use crate::{TemplateContext, diagnostics::texts};
 
 fn variables() -> Variables {
-    let field = |key: &str, kind| Field {
-        key: key.into(),
-        label: "L".into(),
-        kind,
-        required: false,
-        placeholder: None,
-        choices: Vec::new(),
-    };
-    let fields = vec![
-        field("a", FieldType::Text),
-        field("b", FieldType::Text),
-        field("n", FieldType::Number),
-    ];
-    Variables::of(&Form {
-        title: "T".into(),
-        description: None,
-        confirmation_message: None,
-        fields,
-    })
+    let text = FieldType::Text;
+    Variables::of_fields(&[("a", text), ("b", text), ("n", FieldType::Number)])
 }
 
 /// Parses and checks one action, as a deploy does.
@@ -56,6 +39,12 @@ fn action() -> Value {
 
 fn context(a: &str, b: &str) -> TemplateContext {
     TemplateContext::of_run(&json!({"a": a, "b": b, "n": 1.5}).to_string(), "run", "now").unwrap()
+}
+
+fn render(action: &Value, context: &TemplateContext) -> Request {
+    let base = "https://h".parse().unwrap();
+    let request = check(action).unwrap_or_else(|problems| panic!("{action}: {problems:?}"));
+    request.render(&base, &context.renderer()).unwrap()
 }
 
 /// The shape of a JSON value: everything but its strings.
@@ -140,6 +129,7 @@ fn form_action() -> Value {
 
 #[test]
 fn forms_and_expected_statuses_are_checked() {
+    let whole = "whole number of 1 to 1048576";
     for (name, value, named) in [
         ("form", json!("a=b"), "must be an object of strings"),
         ("form", json!({"a": 1}), "must be a string"),
@@ -149,12 +139,8 @@ fn forms_and_expected_statuses_are_checked() {
         ("method", json!("GET"), "GET has no body"),
         ("timeout", json!("PT3M"), "1 second to 2 minutes"),
         ("timeout", json!(30), "1 second to 2 minutes"),
-        ("max_answer", json!(0), "whole number of 1 to 1048576"),
-        (
-            "max_answer",
-            json!("{{ form.n }}"),
-            "whole number of 1 to 1048576",
-        ),
+        ("max_answer", json!(0), whole),
+        ("max_answer", json!("{{ form.n }}"), whole),
         ("keep", json!("results"), "must be a JSON pointer"),
         ("keep", json!("/{{ form.a }}"), "must be fixed text"),
         ("expect", json!([]), "must be 1 to 20 statuses"),
@@ -178,19 +164,9 @@ fn nothing_turns_escaping_off() {
         "/{{ form['a'] }}",
     ] {
         action["path"] = path.into();
-        let request = check(&action).unwrap_or_else(|problems| panic!("{path}: {problems:?}"));
-        assert!(request.references().form, "{path}");
-        let rendered = request
-            .render(
-                &"https://h".parse().unwrap(),
-                &context("a/../b", "b").renderer(),
-            )
-            .unwrap();
-        assert!(
-            rendered.url.contains("a%2F..%2Fb"),
-            "{path}: {}",
-            rendered.url
-        );
+        let url = render(&action, &context("a/../b", "b")).url;
+        assert!(url.contains("a%2F..%2Fb"), "{path}: {url}");
+        assert!(check(&action).unwrap().references().form, "{path}");
     }
 }
 
@@ -223,19 +199,13 @@ fn problems_are_found_when_a_definition_is_deployed() {
 fn one_expression_keeps_its_type() {
     let mut action = action();
     action["body"] = json!({"n": "{{ form.n }}", "text": "{{ form.n }}!", "none": "{{ none }}"});
-    let rendered = check(&action)
-        .unwrap()
-        .render(&"https://h".parse().unwrap(), &context("a", "b").renderer())
-        .unwrap();
+    let rendered = render(&action, &context("a", "b"));
     assert_eq!(
         rendered.body.unwrap(),
         r#"{"n":1.5,"none":null,"text":"1.5!"}"#
     );
     let left_out = TemplateContext::of_run(r#"{"a":"a","b":"b"}"#, "run", "now").unwrap();
     action["body"] = "{{ form.n }}".into();
-    let rendered = check(&action)
-        .unwrap()
-        .render(&"https://h".parse().unwrap(), &left_out.renderer())
-        .unwrap();
+    let rendered = render(&action, &left_out);
     assert_eq!(rendered.body.unwrap(), "null", "a field that was left out");
 }
