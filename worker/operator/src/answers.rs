@@ -88,7 +88,7 @@ impl Operator {
         workspace: WorkspaceId,
         text: &str,
         limit: u32,
-    ) -> Result<Vec<(WorkflowId, RunId)>, OperatorError> {
+    ) -> Result<Vec<(WorkflowId, RunId)>> {
         self.need_searchable(workspace, text).await?;
         let mut keys = BTreeSet::new();
         for workflow in self.workflows(workspace).await? {

@@ -172,7 +172,7 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         user: UserId,
-    ) -> Result<Invitation, OperatorError> {
+    ) -> Result<Invitation> {
         Ok(send_invitation(self, workspace, user).await?.0)
     }
 

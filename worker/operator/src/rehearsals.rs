@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use url::Url;
 
-use crate::{AccountRow, Operator, OperatorError, Reason, WorkflowDetail};
+use crate::{AccountRow, Operator, Reason, Result, WorkflowDetail};
 
 /// Rehearsals at once: each may compute for seconds, also when nobody waits for it any more.
 static AT_ONCE: Semaphore = Semaphore::const_new(2);
@@ -37,7 +37,7 @@ impl Operator {
         &self,
         workflow: &WorkflowDetail,
         answers: String,
-    ) -> Result<Vec<RehearsedAction>, OperatorError> {
+    ) -> Result<Vec<RehearsedAction>> {
         let workspace = workflow.row.workspace_id;
         let mut accounts = self.accounts(workspace).await?;
         let owner = workflow.row.owner_id;
@@ -59,7 +59,7 @@ fn rehearse(
     answers: &str,
     policy: &str,
     accounts: &[AccountRow],
-) -> Result<Vec<RehearsedAction>, OperatorError> {
+) -> Result<Vec<RehearsedAction>> {
     let definition = Definition::check(draft).map_err(Reason::InvalidDefinition)?;
     let policy = Policy::parse(policy).map_err(Reason::InvalidPolicy)?;
     let account = |name: &str| {
