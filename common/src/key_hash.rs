@@ -37,13 +37,8 @@ impl KeyHash {
     /// The two columns that hold it.
     #[must_use]
     pub fn halves(&self) -> (Uuid, Uuid) {
-        let (high, low) = self.0.split_at(16);
-        let half = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .fold(0, |half, byte| half << 8 | u128::from(*byte))
-        };
-        (Uuid::from_u128(half(high)), Uuid::from_u128(half(low)))
+        let half = |from| Uuid::from_bytes(std::array::from_fn(|at| self.0[from + at]));
+        (half(0), half(16))
     }
 }
 
