@@ -146,31 +146,24 @@ mod tests {
         let full = |roots: Option<&str>| ServerCheck::Full {
             roots: roots.map(Into::into),
         };
+        let system = "verify-full&sslrootcert=system";
+        for (modes, mode, check) in [
+            ("disable", SslMode::Disable, ServerCheck::None),
+            ("prefer", SslMode::Prefer, ServerCheck::None),
+            ("require", SslMode::Require, ServerCheck::None),
+            ("verify-full", SslMode::Require, full(None)),
+            (system, SslMode::Require, full(None)),
+            (
+                "verify-full&sslrootcert=/a",
+                SslMode::Require,
+                full(Some("/a")),
+            ),
+            ("require&sslrootcert=/a", SslMode::Require, full(Some("/a"))),
+        ] {
+            let parsed = parse(&format!("?sslmode={modes}"));
+            assert_eq!(parsed, Ok((mode, check)), "{modes}");
+        }
         assert_eq!(parse(""), Ok((SslMode::Prefer, ServerCheck::None)));
-        assert_eq!(
-            parse("?sslmode=disable"),
-            Ok((SslMode::Disable, ServerCheck::None))
-        );
-        assert_eq!(
-            parse("?sslmode=require"),
-            Ok((SslMode::Require, ServerCheck::None))
-        );
-        assert_eq!(
-            parse("?sslmode=verify-full"),
-            Ok((SslMode::Require, full(None)))
-        );
-        assert_eq!(
-            parse("?sslmode=verify-full&sslrootcert=system"),
-            Ok((SslMode::Require, full(None)))
-        );
-        assert_eq!(
-            parse("?sslmode=verify-full&sslrootcert=/a"),
-            Ok((SslMode::Require, full(Some("/a"))))
-        );
-        assert_eq!(
-            parse("?sslmode=require&sslrootcert=/a"),
-            Ok((SslMode::Require, full(Some("/a"))))
-        );
         assert!(parse("?sslmode=verify-ca").is_err());
         assert!(parse("?sslmode=no").is_err());
     }
