@@ -23,6 +23,7 @@ mod metrics;
 pub mod open_batches;
 mod program;
 mod proof;
+mod recent;
 mod repeats;
 mod request_id;
 mod request_log;
