@@ -35,14 +35,13 @@ enum Route<'a> {
 
 impl<'a> Route<'a> {
     fn find(path: &'a str) -> Option<Self> {
-        match path {
-            "/public/workflow-forms/forms" => Some(Self::FormRead),
-            "/public/workflow-forms/forms/submit" => Some(Self::FormSubmit),
-            "/forms" => Some(Self::FormPage),
-            path => match path.strip_prefix("/webhooks/incoming/") {
-                Some(token) => (!token.contains('/')).then_some(Self::IncomingWebhook { token }),
-                None => AskedFile::at(path).map(Self::FormPageFile),
-            },
+        let mut fixed = [Self::FormRead, Self::FormSubmit, Self::FormPage].into_iter();
+        if let Some(route) = fixed.find(|route| route.path() == path) {
+            return Some(route);
+        }
+        match path.strip_prefix("/webhooks/incoming/") {
+            Some(token) => (!token.contains('/')).then_some(Self::IncomingWebhook { token }),
+            None => AskedFile::at(path).map(Self::FormPageFile),
         }
     }
 
