@@ -235,10 +235,8 @@ mod tests {
     #[test]
     fn renders_the_envelope() {
         let text = String::from_utf8(Refusal::invalid_input("a \"b\"").body()).unwrap();
-        assert_eq!(
-            text,
-            r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#
-        );
+        let envelope = r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#;
+        assert_eq!(text, envelope);
         let answer = Response::from(Refusal::temporarily_unavailable());
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "5");

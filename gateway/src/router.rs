@@ -95,10 +95,8 @@ thread_local! {
 fn record(route: &'static str, status: u16, took: Duration) {
     REQUEST_DURATIONS.with_borrow_mut(|known| {
         let under = || metrics::REQUEST_DURATION.under([route.to_owned(), status.to_string()]);
-        known
-            .entry((route, status))
-            .or_insert_with(under)
-            .record(took);
+        let histogram = known.entry((route, status)).or_insert_with(under);
+        histogram.record(took);
     });
 }
 
@@ -121,9 +119,8 @@ pub(crate) async fn respond(
     let mut response = match checked.and_then(|()| gateway.origins.check(request.headers())) {
         Err(refusal) => refuse(request, refusal).into(),
         Ok(origin) => {
-            let mut response = dispatch(gateway, peer, route, request)
-                .await
-                .unwrap_or_else(Response::from);
+            let answer = dispatch(gateway, peer, route, request).await;
+            let mut response = answer.unwrap_or_else(Response::from);
             if let Some(origin) = origin {
                 cors::allow(response.headers_mut(), origin);
             }
@@ -164,10 +161,8 @@ async fn dispatch(
         }
     }
     if !route.allows(request.method()) {
-        return Err(refuse(
-            request,
-            Refusal::method_not_allowed(route.allowed_methods()),
-        ));
+        let refusal = Refusal::method_not_allowed(route.allowed_methods());
+        return Err(refuse(request, refusal));
     }
     match route {
         Route::IncomingWebhook { token } => {

@@ -78,9 +78,8 @@ impl TrustedProxies {
             return peer;
         }
         let lines = headers.get_all(FORWARDED_FOR).iter().rev();
-        let entries = lines
-            .flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','))
-            .map(<[u8]>::trim_ascii);
+        let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
+        let entries = entries.map(<[u8]>::trim_ascii);
         let mut client = peer;
         for entry in entries.filter(|entry| !entry.is_empty()) {
             let Some(address) = parse_address(entry) else {
