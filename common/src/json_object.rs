@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor},
+    de::{Error, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
@@ -19,9 +19,13 @@ pub fn find<'a, const N: usize>(
     text: &'a str,
     wanted: [&str; N],
 ) -> Option<[Option<&'a RawValue>; N]> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let found = WantedMembers(wanted).deserialize(&mut json).ok()?;
-    json.end().is_ok().then_some(found)
+    let mut found = [None; N];
+    each(text, |name, value| {
+        if let Some(index) = wanted.iter().position(|wanted| wanted.as_bytes() == name) {
+            found[index] = Some(value);
+        }
+    })?;
+    Some(found)
 }
 
 /// Maximum names in a pointer that somebody writes: for each, a part of the text is read once more.
@@ -63,54 +67,34 @@ pub type Member<'a> = (Option<String>, &'a RawValue);
 /// an object.
 #[must_use]
 pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
+    let mut all = Vec::new();
+    each(text, |name, value| {
+        all.push((String::from_utf8(name).ok(), value));
+    })?;
+    Some(all)
+}
+
+/// Takes each member of the object in `text`; `None` if `text` is not an object.
+fn each<'a>(text: &'a str, take: impl FnMut(Vec<u8>, &'a RawValue)) -> Option<()> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let members = json.deserialize_map(All).ok()?;
-    json.end().is_ok().then_some(members)
+    json.deserialize_map(EachMember(take)).ok()?;
+    json.end().ok()
 }
 
-struct All;
+struct EachMember<F>(F);
 
-impl<'a> Visitor<'a> for All {
-    type Value = Vec<Member<'a>>;
+impl<'a, F: FnMut(Vec<u8>, &'a RawValue)> Visitor<'a> for EachMember<F> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-        let mut all = Vec::new();
+    fn visit_map<M: MapAccess<'a>>(mut self, mut members: M) -> Result<(), M::Error> {
         while let Some((Name(name), value)) = members.next_entry()? {
-            all.push((String::from_utf8(name).ok(), value));
+            (self.0)(name, value);
         }
-        Ok(all)
-    }
-}
-
-struct WantedMembers<'n, const N: usize>([&'n str; N]);
-
-impl<'a, const N: usize> DeserializeSeed<'a> for WantedMembers<'_, N> {
-    type Value = [Option<&'a RawValue>; N];
-    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'a, const N: usize> Visitor<'a> for WantedMembers<'_, N> {
-    type Value = [Option<&'a RawValue>; N];
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<M: MapAccess<'a>>(self, mut members: M) -> Result<Self::Value, M::Error> {
-        let mut found = [None; N];
-        while let Some(Name(name)) = members.next_key()? {
-            match self.0.iter().position(|wanted| wanted.as_bytes() == name) {
-                Some(index) => found[index] = Some(members.next_value()?),
-                None => drop(members.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(found)
+        Ok(())
     }
 }
 
@@ -128,9 +112,6 @@ impl<'de> Deserialize<'de> for Name {
             fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<Name, E> {
                 Ok(Name(name.to_vec()))
             }
-            fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
-                Ok(Name(name.as_bytes().to_vec()))
-            }
         }
         json.deserialize_bytes(Bytes)
     }
@@ -143,17 +124,14 @@ mod tests {
     #[test]
     fn all_members_are_given_in_order() {
         let names = |text| {
-            all(text).map(|all| {
-                all.into_iter()
-                    .map(|(name, value)| (name, value.get()))
-                    .collect::<Vec<_>>()
-            })
+            let told = all(text)?.into_iter();
+            Some(Vec::from_iter(
+                told.map(|(name, value)| (name, value.get())),
+            ))
         };
         let a = || Some("a".to_owned());
-        assert_eq!(
-            names(r#"{"a":1,"\ud800":[{}],"a":"x"}"#),
-            Some(vec![(a(), "1"), (None, "[{}]"), (a(), r#""x""#)])
-        );
+        let expected = vec![(a(), "1"), (None, "[{}]"), (a(), r#""x""#)];
+        assert_eq!(names(r#"{"a":1,"\ud800":[{}],"a":"x"}"#), Some(expected));
         assert_eq!(names("{}"), Some(vec![]));
         assert_eq!(names("[]"), None);
         let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(30_000), "]".repeat(30_000));
@@ -171,16 +149,17 @@ mod tests {
             "[".repeat(30_000),
             "]".repeat(30_000)
         );
-        assert_eq!(find_a(&deep), Some(Some("1")));
-        assert_eq!(find_a(r#"{"\ud800":1,"a":2}"#), Some(Some("2")));
-        assert_eq!(find_a(r#"{"a":1,"a":"last"}"#), Some(Some(r#""last""#)));
-        assert_eq!(find_a(r#"{"\u0061":1}"#), Some(Some("1")));
-        assert_eq!(
-            find_a(r#"{"a":{"deep":[1,2]}}"#),
-            Some(Some(r#"{"deep":[1,2]}"#))
-        );
-        assert_eq!(find_a(r#"{"a":1e400}"#), Some(Some("1e400")));
-        assert_eq!(find_a("{}"), Some(None));
+        for (text, found) in [
+            (&*deep, Some("1")),
+            (r#"{"\ud800":1,"a":2}"#, Some("2")),
+            (r#"{"a":1,"a":"last"}"#, Some(r#""last""#)),
+            (r#"{"\u0061":1}"#, Some("1")),
+            (r#"{"a":{"deep":[1,2]}}"#, Some(r#"{"deep":[1,2]}"#)),
+            (r#"{"a":1e400}"#, Some("1e400")),
+            ("{}", None),
+        ] {
+            assert_eq!(find_a(text), Some(found), "{text}");
+        }
         for text in ["[]", "1", "null", r#""a""#, "", "{", "{} 1"] {
             assert_eq!(find_a(text), None, "{text}");
         }

@@ -1,6 +1,6 @@
 //! The hash that makes an accepted entry unique in its workspace.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -16,9 +16,10 @@ pub fn delivery_sha256(id: Option<&str>, body: &[u8]) -> [u8; 32] {
 }
 
 /// SHA-256 over the id of an entry's webhook or workflow and the SHA-256 of the entry's key: what
-/// makes a delivery the same as another one, the idempotency key of a submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KeyHash([u8; 32]);
+/// makes a delivery the same as another one, the idempotency key of a submission. In JSON it is 64
+/// hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KeyHash(#[serde(with = "hex::serde")] [u8; 32]);
 
 impl KeyHash {
     /// Hashes a key that is given by its SHA-256. `scope` is the id of the webhook or workflow.
@@ -37,29 +38,7 @@ impl KeyHash {
     /// The two columns that hold it.
     #[must_use]
     pub fn halves(&self) -> (Uuid, Uuid) {
-        let (high, low) = self.0.split_at(16);
-        let half = |bytes: &[u8]| {
-            bytes
-                .iter()
-                .fold(0, |half, byte| half << 8 | u128::from(*byte))
-        };
-        (Uuid::from_u128(half(high)), Uuid::from_u128(half(low)))
-    }
-}
-
-/// 64 hexadecimal digits.
-impl Serialize for KeyHash {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&hex::encode(self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for KeyHash {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let mut bytes = [0; 32];
-        hex::decode_to_slice(&text, &mut bytes)
-            .map_err(|_| D::Error::custom("a key must be 64 hexadecimal digits"))?;
-        Ok(Self(bytes))
+        let half = |from| Uuid::from_bytes(std::array::from_fn(|at| self.0[from + at]));
+        (half(0), half(16))
     }
 }

@@ -50,10 +50,8 @@ const UNICAST: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     static NETWORKS: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
-        SPECIAL
-            .iter()
-            .filter_map(|network| network.parse().ok())
-            .collect()
+        let networks = SPECIAL.iter().map(|network| network.parse());
+        networks.filter_map(Result::ok).collect()
     });
     let is_given = match address {
         IpAddr::V4(_) => true,

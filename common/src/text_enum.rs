@@ -1,9 +1,9 @@
-//! Enums whose variants are words in the database (a `text` column with a CHECK constraint), in
-//! JSON and on the command line.
+//! Enums whose variants are words: in the database (a `text` column with a CHECK constraint), in
+//! JSON, on the command line, and as labels.
 //!
-//! One declaration serves all three, so each word is spelled in one place.
-//! `tests/suite/closed_sets.rs` compares the words of every such enum with the CHECK constraint of
-//! its column.
+//! One declaration serves all of these, so each word is spelled in one place.
+//! `tests/suite/closed_sets.rs` compares the words of every enum that the database has with the
+//! CHECK constraint of its column.
 
 /// The text is not one of the words of an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,80 +76,78 @@ macro_rules! text_enum {
             }
         }
 
-        impl ::std::fmt::Display for $name {
-            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
+        const _: () = {
+            use ::std::{error::Error, fmt, str::FromStr};
+            use $crate::text_enum::{
+                UnknownWord,
+                private::{
+                    postgres_types::{
+                        FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked,
+                    },
+                    serde::{Deserialize, Deserializer, Serialize, Serializer, de},
+                },
+            };
 
-        impl ::std::str::FromStr for $name {
-            type Err = $crate::text_enum::UnknownWord;
-
-            fn from_str(text: &str) -> ::std::result::Result<Self, Self::Err> {
-                match text {
-                    $($word => Ok(Self::$variant),)+
-                    _ => Err($crate::text_enum::UnknownWord::expecting(Self::WORDS)),
+            impl fmt::Display for $name {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.pad(self.as_str())
                 }
             }
-        }
 
-        impl $crate::text_enum::private::serde::Serialize for $name {
-            fn serialize<S: $crate::text_enum::private::serde::Serializer>(
-                &self,
-                serializer: S,
-            ) -> ::std::result::Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
-            }
-        }
+            impl FromStr for $name {
+                type Err = UnknownWord;
 
-        impl<'de> $crate::text_enum::private::serde::Deserialize<'de> for $name {
-            fn deserialize<D: $crate::text_enum::private::serde::Deserializer<'de>>(
-                deserializer: D,
-            ) -> ::std::result::Result<Self, D::Error> {
-                use $crate::text_enum::private::serde::de::Error;
-                let text = <::std::string::String as $crate::text_enum::private::serde::Deserialize>
-                    ::deserialize(deserializer)?;
-                text.parse().map_err(|_| D::Error::unknown_variant(&text, Self::WORDS))
-            }
-        }
-
-        impl $crate::text_enum::private::postgres_types::ToSql for $name {
-            fn to_sql(
-                &self,
-                kind: &$crate::text_enum::private::postgres_types::Type,
-                out: &mut $crate::text_enum::private::postgres_types::private::BytesMut,
-            ) -> ::std::result::Result<
-                $crate::text_enum::private::postgres_types::IsNull,
-                ::std::boxed::Box<dyn ::std::error::Error + Sync + Send>,
-            > {
-                self.as_str().to_sql(kind, out)
+                fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                    match text {
+                        $($word => Ok(Self::$variant),)+
+                        _ => Err(UnknownWord::expecting(Self::WORDS)),
+                    }
+                }
             }
 
-            fn accepts(kind: &$crate::text_enum::private::postgres_types::Type) -> bool {
-                <&str as $crate::text_enum::private::postgres_types::ToSql>::accepts(kind)
+            impl Serialize for $name {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    serializer.serialize_str(self.as_str())
+                }
             }
 
-            $crate::text_enum::private::postgres_types::to_sql_checked!();
-        }
-
-        impl<'a> $crate::text_enum::private::postgres_types::FromSql<'a> for $name {
-            fn from_sql(
-                kind: &$crate::text_enum::private::postgres_types::Type,
-                raw: &'a [u8],
-            ) -> ::std::result::Result<
-                Self,
-                ::std::boxed::Box<dyn ::std::error::Error + Sync + Send>,
-            > {
-                let text =
-                    <&str as $crate::text_enum::private::postgres_types::FromSql>::from_sql(kind,
-                        raw)?;
-                text.parse().map_err(::std::convert::Into::into)
+            impl<'de> Deserialize<'de> for $name {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    let text = String::deserialize(deserializer)?;
+                    let unknown = |_| de::Error::unknown_variant(&text, Self::WORDS);
+                    text.parse().map_err(unknown)
+                }
             }
 
-            fn accepts(kind: &$crate::text_enum::private::postgres_types::Type) -> bool {
-                <&str as $crate::text_enum::private::postgres_types::FromSql>::accepts(kind)
+            impl ToSql for $name {
+                fn to_sql(
+                    &self,
+                    kind: &Type,
+                    out: &mut BytesMut,
+                ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+                    self.as_str().to_sql(kind, out)
+                }
+
+                fn accepts(kind: &Type) -> bool {
+                    <&str as ToSql>::accepts(kind)
+                }
+
+                to_sql_checked!();
             }
-        }
+
+            impl<'a> FromSql<'a> for $name {
+                fn from_sql(
+                    kind: &Type,
+                    raw: &'a [u8],
+                ) -> Result<Self, Box<dyn Error + Sync + Send>> {
+                    Ok(<&str>::from_sql(kind, raw)?.parse()?)
+                }
+
+                fn accepts(kind: &Type) -> bool {
+                    <&str as FromSql>::accepts(kind)
+                }
+            }
+        };
     };
 }
 

@@ -148,20 +148,18 @@ impl Config {
         told: ToldSettings,
     ) -> Result<Self, SettingError> {
         if settings.publish_timeout >= settings.claim_lease {
-            return Err(SettingError::new(
-                "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS",
-                "must be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlast its publish",
-            ));
+            let name = "LETTERBOX_PUBLISH_TIMEOUT_MILLISECONDS";
+            let problem =
+                "must be less than LETTERBOX_CLAIM_LEASE_SECONDS: a claim must outlast its publish";
+            return Err(SettingError::new(name, problem));
         }
         for (name, url) in [
             ("LETTERBOX_BASE_URL", Some(&settings.base_url)),
             ("LETTERBOX_APP_URL", settings.app_url.as_ref()),
         ] {
             if url.is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
-                return Err(SettingError::new(
-                    name,
-                    "must begin with http:// or https://",
-                ));
+                let problem = "must begin with http:// or https://";
+                return Err(SettingError::new(name, problem));
             }
         }
         let name = letterbox_common::process::name("letterbox-gateway");

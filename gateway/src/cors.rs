@@ -4,12 +4,12 @@
 //! is sent without a preflight and takes effect whatever the headers of the answer say. A request
 //! without `Origin` comes from a server and is served.
 
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use url::Url;
 
 use crate::{
     error::Refusal,
-    response::{self, Response},
+    response::{self, Response, set},
 };
 
 /// The allowed origins, as browsers write them.
@@ -19,12 +19,8 @@ pub(crate) struct AllowedOrigins(Vec<HeaderValue>);
 impl AllowedOrigins {
     pub(crate) fn of(urls: &[&Url]) -> Self {
         let origins = urls.iter().map(|url| url.origin().ascii_serialization());
-        Self(
-            origins
-                .filter_map(|origin| HeaderValue::try_from(origin).ok())
-                .filter(|origin| origin != "null")
-                .collect(),
-        )
+        let origins = origins.filter_map(|origin| HeaderValue::try_from(origin).ok());
+        Self(origins.filter(|origin| origin != "null").collect())
     }
 
     /// Returns the origin of a request if it is allowed; `None` if the request has none.
@@ -53,29 +49,18 @@ pub(crate) fn is_preflight(method: &hyper::Method, headers: &HeaderMap) -> bool 
 pub(crate) fn preflight(methods: &'static str) -> Response {
     let mut response = response::no_content();
     let headers = response.headers_mut();
-    headers.insert(
-        header::ACCESS_CONTROL_ALLOW_METHODS,
-        HeaderValue::from_static(methods),
-    );
-    headers.insert(
-        header::ACCESS_CONTROL_ALLOW_HEADERS,
-        HeaderValue::from_static("Content-Type"),
-    );
-    headers.insert(
-        header::ACCESS_CONTROL_MAX_AGE,
-        HeaderValue::from_static("600"),
-    );
+    set(headers, header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let allowed = "Content-Type";
+    set(headers, header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    set(headers, header::ACCESS_CONTROL_MAX_AGE, "600");
     response
 }
 
 /// Lets a page of an allowed origin read the answer.
 pub(crate) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
-    const EXPOSED: HeaderName = header::ACCESS_CONTROL_EXPOSE_HEADERS;
+    const EXPOSED: &str = "Retry-After, X-Request-Id, Letterbox-Challenge";
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(
-        EXPOSED,
-        HeaderValue::from_static("Retry-After, X-Request-Id, Letterbox-Challenge"),
-    );
+    set(headers, header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
 }
 
 #[cfg(test)]
@@ -84,12 +69,9 @@ mod tests {
 
     #[test]
     fn only_own_origins_are_allowed() {
-        let urls = [
-            "https://app.example.com/path",
-            "https://in.example.com:8443",
-        ]
-        .map(|url| url.parse().unwrap());
-        let allowed = AllowedOrigins::of(&[&urls[0], &urls[1]]);
+        let app = "https://app.example.com/path".parse().unwrap();
+        let own = "https://in.example.com:8443".parse().unwrap();
+        let allowed = AllowedOrigins::of(&[&app, &own]);
         let check = |origins: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for origin in origins {
@@ -112,11 +94,8 @@ mod tests {
             "https://evilapp.example.com",
             "https://in.example.com",
         ] {
-            assert_eq!(
-                check(&[other]),
-                Err(Refusal::origin_not_allowed()),
-                "{other}"
-            );
+            let refused = Err(Refusal::origin_not_allowed());
+            assert_eq!(check(&[other]), refused, "{other}");
         }
         assert!(check(&["https://app.example.com", "https://app.example.com"]).is_err());
     }

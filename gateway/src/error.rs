@@ -56,11 +56,15 @@ impl Refusal {
 
     /// The same refusal, which also ends the connection.
     #[must_use]
-    pub(crate) fn closing(self) -> Self {
-        Self {
-            closes: true,
-            ..self
-        }
+    pub(crate) fn closing(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    /// The same refusal, which also asks the sender to try again after these seconds.
+    fn retry_after_seconds(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
     }
 
     pub fn not_found() -> Self {
@@ -69,38 +73,26 @@ impl Refusal {
 
     pub fn method_not_allowed(allow: &'static str) -> Self {
         let message = "Method not allowed";
+        let status = StatusCode::METHOD_NOT_ALLOWED;
         Self {
             allow: Some(allow),
-            ..Self::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                message,
-            )
+            ..Self::new(status, "method_not_allowed", message)
         }
     }
 
     pub fn origin_not_allowed() -> Self {
-        Self::new(
-            StatusCode::FORBIDDEN,
-            "origin_not_allowed",
-            "Requests from this origin are not accepted",
-        )
+        let message = "Requests from this origin are not accepted";
+        Self::new(StatusCode::FORBIDDEN, "origin_not_allowed", message)
     }
 
     pub fn payload_too_large() -> Self {
-        Self::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "payload_too_large",
-            "The body is larger than 65536 bytes",
-        )
+        let message = "The body is larger than 65536 bytes";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message)
     }
 
     pub fn request_timeout() -> Self {
-        Self::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "request_timeout",
-            "The body did not arrive in time",
-        )
+        let message = "The body did not arrive in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
     }
 
     pub fn invalid_input(message: impl Into<Cow<'static, str>>) -> Self {
@@ -108,60 +100,41 @@ impl Refusal {
     }
 
     pub fn invalid_signature() -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "invalid_signature",
-            "The signature is missing or wrong",
-        )
+        let message = "The signature is missing or wrong";
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_signature", message)
     }
 
     pub fn temporarily_unavailable() -> Self {
         let message = "Temporarily unavailable, please retry";
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self {
-            retry_after: Some(RETRY_OUTAGE),
-            ..Self::new(status, "temporarily_unavailable", message)
-        }
+        let refusal = Self::new(status, "temporarily_unavailable", message);
+        refusal.retry_after_seconds(RETRY_OUTAGE)
     }
 
     /// The daily ceiling is reached. The status makes senders try again later.
     pub fn storage_exhausted() -> Self {
-        Self {
-            retry_after: Some(RETRY_FULL),
-            ..Self::temporarily_unavailable()
-        }
+        Self::temporarily_unavailable().retry_after_seconds(RETRY_FULL)
     }
 
     /// `next_in` is the time until a request would pass.
     pub fn rate_limited(next_in: Duration) -> Self {
         let seconds = next_in.as_secs() + u64::from(next_in.subsec_nanos() > 0);
-        let refusal = Self::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "rate_limited",
-            "Rate limit exceeded",
-        );
-        Self {
-            retry_after: Some(seconds.max(1)),
-            ..refusal
-        }
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let refusal = Self::new(status, "rate_limited", "Rate limit exceeded");
+        refusal.retry_after_seconds(seconds.max(1))
     }
 
     /// The same refusal for malformed, unknown and dead tokens.
     pub fn form_unavailable() -> Self {
-        Self::new(
-            StatusCode::NOT_FOUND,
-            "workflow_public_form_unavailable",
-            "This form is not available",
-        )
+        let code = "workflow_public_form_unavailable";
+        Self::new(StatusCode::NOT_FOUND, code, "This form is not available")
     }
 
     pub fn delivery_in_progress() -> Self {
         let message = "An identical delivery is still being processed, please retry";
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        Self {
-            retry_after: Some(RETRY_IN_PROGRESS),
-            ..Self::new(status, "delivery_in_progress", message)
-        }
+        let refusal = Self::new(status, "delivery_in_progress", message);
+        refusal.retry_after_seconds(RETRY_IN_PROGRESS)
     }
 
     /// The request is not HTTP/1.1, or its head is too large. `status` is hyper's.
@@ -204,7 +177,7 @@ impl From<Refusal> for Response {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(methods) = refusal.allow {
-            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
+            response::set(headers, header::ALLOW, methods);
         }
         if refusal.closes {
             response::announce_close(headers);
@@ -224,100 +197,56 @@ mod tests {
             let body = String::from_utf8(refusal.body()).unwrap();
             let body: serde_json::Value = serde_json::from_str(&body).unwrap();
             let text = |name: &str| body["error"][name].as_str().unwrap().to_owned();
-            format!(
-                "{} {}: {}",
-                refusal.status.as_u16(),
-                text("code"),
-                text("message")
-            )
+            let status = refusal.status.as_u16();
+            format!("{status} {}: {}", text("code"), text("message"))
         };
-        let second = Duration::from_secs(1);
-        for (refusal, expected) in [
-            (Refusal::not_found(), "404 not_found: Not found"),
-            (
-                Refusal::method_not_allowed("GET"),
-                "405 method_not_allowed: Method not allowed",
-            ),
-            (
-                Refusal::origin_not_allowed(),
-                "403 origin_not_allowed: Requests from this origin are not accepted",
-            ),
-            (
-                Refusal::payload_too_large(),
-                "413 payload_too_large: The body is larger than 65536 bytes",
-            ),
-            (
-                Refusal::request_timeout(),
-                "408 request_timeout: The body did not arrive in time",
-            ),
-            (
-                Refusal::invalid_input("The body must be a JSON object"),
-                "400 invalid_input: The body must be a JSON object",
-            ),
-            (
-                Refusal::invalid_signature(),
-                "401 invalid_signature: The signature is missing or wrong",
-            ),
-            (
-                Refusal::temporarily_unavailable(),
-                "503 temporarily_unavailable: Temporarily unavailable, please retry",
-            ),
-            (
-                Refusal::rate_limited(second),
-                "429 rate_limited: Rate limit exceeded",
-            ),
-            (
-                Refusal::form_unavailable(),
-                "404 workflow_public_form_unavailable: This form is not available",
-            ),
-            (
-                Refusal::delivery_in_progress(),
-                "503 delivery_in_progress: \
-                 An identical delivery is still being processed, please retry",
-            ),
-            (
-                Refusal::unreadable(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-                "431 headers_too_large: The request's address and headers are too large",
-            ),
-            (
-                Refusal::unreadable(StatusCode::BAD_REQUEST),
-                "400 invalid_input: The request is not valid HTTP/1.1",
-            ),
-        ] {
-            assert_eq!(told(refusal), expected);
-        }
+        let refusals = [
+            Refusal::not_found(),
+            Refusal::method_not_allowed("GET"),
+            Refusal::origin_not_allowed(),
+            Refusal::payload_too_large(),
+            Refusal::request_timeout(),
+            Refusal::invalid_input("The body must be a JSON object"),
+            Refusal::invalid_signature(),
+            Refusal::temporarily_unavailable(),
+            Refusal::rate_limited(Duration::from_secs(1)),
+            Refusal::form_unavailable(),
+            Refusal::delivery_in_progress(),
+            Refusal::unreadable(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+            Refusal::unreadable(StatusCode::BAD_REQUEST),
+        ];
+        let expected = "\
+404 not_found: Not found
+405 method_not_allowed: Method not allowed
+403 origin_not_allowed: Requests from this origin are not accepted
+413 payload_too_large: The body is larger than 65536 bytes
+408 request_timeout: The body did not arrive in time
+400 invalid_input: The body must be a JSON object
+401 invalid_signature: The signature is missing or wrong
+503 temporarily_unavailable: Temporarily unavailable, please retry
+429 rate_limited: Rate limit exceeded
+404 workflow_public_form_unavailable: This form is not available
+503 delivery_in_progress: An identical delivery is still being processed, please retry
+431 headers_too_large: The request's address and headers are too large
+400 invalid_input: The request is not valid HTTP/1.1";
+        assert_eq!(refusals.map(told).join("\n"), expected);
     }
 
     #[test]
     fn renders_the_envelope() {
         let text = String::from_utf8(Refusal::invalid_input("a \"b\"").body()).unwrap();
-        assert_eq!(
-            text,
-            r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#
-        );
+        let envelope = r#"{"error":{"code":"invalid_input","message":"a \"b\""}}"#;
+        assert_eq!(text, envelope);
         let answer = Response::from(Refusal::temporarily_unavailable());
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()[header::RETRY_AFTER], "5");
-        assert_eq!(
-            Response::from(Refusal::method_not_allowed("POST")).headers()[header::ALLOW],
-            "POST"
-        );
-        for (next_in, seconds) in [
-            (0, "1"),
-            (1, "1"),
-            (1_000, "1"),
-            (1_001, "2"),
-            (59_999, "60"),
-            (60_000, "60"),
-        ] {
+        let answer = Response::from(Refusal::method_not_allowed("POST"));
+        assert_eq!(answer.headers()[header::ALLOW], "POST");
+        let told = [0, 1, 1_000, 1_001, 59_999, 60_000].map(|next_in| {
             let answer = Response::from(Refusal::rate_limited(Duration::from_millis(next_in)));
-            assert_eq!(
-                (
-                    answer.status().as_u16(),
-                    &answer.headers()[header::RETRY_AFTER]
-                ),
-                (429, &HeaderValue::from_static(seconds))
-            );
-        }
+            assert_eq!(answer.status(), 429);
+            answer.headers()[header::RETRY_AFTER].clone()
+        });
+        assert_eq!(told, ["1", "1", "1", "2", "60", "60"]);
     }
 }

@@ -63,12 +63,8 @@ mod tests {
             &long,
         ];
         for text in texts {
-            assert_eq!(
-                check(text.as_bytes()),
-                Ok(text),
-                "{}",
-                &text[..text.len().min(40)]
-            );
+            let shown = &text[..text.len().min(40)];
+            assert_eq!(check(text.as_bytes()), Ok(text), "{shown}");
         }
     }
 

@@ -23,6 +23,7 @@ mod metrics;
 pub mod open_batches;
 mod program;
 mod proof;
+mod recent;
 mod repeats;
 mod request_id;
 mod request_log;
@@ -60,21 +61,17 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         open_batches::STATEMENTS,
         faults::STATEMENTS,
         work_queues::STATEMENTS,
-    ]
-    .into_iter()
-    .flatten()
-    .copied();
-    keyed_statements().chain(others)
+    ];
+    keyed_statements().chain(others.into_iter().flatten().copied())
 }
 
 /// Every metric that the gateway exports.
 pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    [
+    let all = [
         metrics::ALL,
         letterbox_common::metrics::ALL,
         letterbox_broker::metrics::ALL,
         letterbox_database::metrics::ALL,
-    ]
-    .into_iter()
-    .flatten()
+    ];
+    all.into_iter().flatten()
 }

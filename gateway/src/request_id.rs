@@ -63,10 +63,8 @@ mod tests {
             (&[long.as_str()], true),
         ] {
             let id = assigned(given, is_trusted);
-            assert!(
-                id.len() == 32 && !given.contains(&id.as_str()),
-                "{given:?}: {id}"
-            );
+            let is_random = id.len() == 32 && !given.contains(&&*id);
+            assert!(is_random, "{given:?}: {id}");
         }
         assert_ne!(random(), random());
     }

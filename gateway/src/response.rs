@@ -29,9 +29,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Response {
 /// A response with a body of any type.
 pub(crate) fn content(media_type: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = empty(body.into());
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    set(response.headers_mut(), header::CONTENT_TYPE, media_type);
     response
 }
 
@@ -56,21 +54,23 @@ fn empty(body: Bytes) -> Response {
     response
 }
 
+/// Sets a header to a fixed value.
+pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &'static str) {
+    headers.insert(name, HeaderValue::from_static(value));
+}
+
 /// Announces that the connection ends with this response.
 pub(crate) fn announce_close(headers: &mut HeaderMap) {
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    set(headers, header::CONNECTION, "close");
 }
 
 /// Adds the headers of every response.
 pub(crate) fn add_common_headers(headers: &mut HeaderMap, request_id: HeaderValue) {
     headers.insert(request_id::HEADER, request_id);
-    headers.insert(MARKER_HEADER, HeaderValue::from_static("nosniff"));
+    set(headers, MARKER_HEADER, "nosniff");
     let cached = headers.entry(header::CACHE_CONTROL);
     cached.or_insert(HeaderValue::from_static("no-store"));
-    headers.insert(
-        header::REFERRER_POLICY,
-        HeaderValue::from_static("no-referrer"),
-    );
+    set(headers, header::REFERRER_POLICY, "no-referrer");
     let varies = headers.entry(header::VARY);
     varies.or_insert(HeaderValue::from_static("Origin"));
 }

@@ -36,14 +36,13 @@ enum Route<'a> {
 
 impl<'a> Route<'a> {
     fn find(path: &'a str) -> Option<Self> {
-        match path {
-            "/public/workflow-forms/forms" => Some(Self::FormRead),
-            "/public/workflow-forms/forms/submit" => Some(Self::FormSubmit),
-            "/forms" => Some(Self::FormPage),
-            path => match path.strip_prefix("/webhooks/incoming/") {
-                Some(token) => (!token.contains('/')).then_some(Self::IncomingWebhook { token }),
-                None => AskedFile::at(path).map(Self::FormPageFile),
-            },
+        let mut fixed = [Self::FormRead, Self::FormSubmit, Self::FormPage].into_iter();
+        if let Some(route) = fixed.find(|route| route.path() == path) {
+            return Some(route);
+        }
+        match path.strip_prefix("/webhooks/incoming/") {
+            Some(token) => (!token.contains('/')).then_some(Self::IncomingWebhook { token }),
+            None => AskedFile::at(path).map(Self::FormPageFile),
         }
     }
 
@@ -97,10 +96,8 @@ thread_local! {
 fn record(route: &'static str, status: u16, took: Duration) {
     REQUEST_DURATIONS.with_borrow_mut(|known| {
         let under = || metrics::REQUEST_DURATION.under([route.to_owned(), status.to_string()]);
-        known
-            .entry((route, status))
-            .or_insert_with(under)
-            .record(took);
+        let histogram = known.entry((route, status)).or_insert_with(under);
+        histogram.record(took);
     });
 }
 
@@ -123,9 +120,8 @@ pub(crate) async fn respond(
     let mut response = match checked.and_then(|()| gateway.origins.check(request.headers())) {
         Err(refusal) => refuse(request, refusal).into(),
         Ok(origin) => {
-            let mut response = dispatch(gateway, peer, route, request)
-                .await
-                .unwrap_or_else(Response::from);
+            let answer = dispatch(gateway, peer, route, request).await;
+            let mut response = answer.unwrap_or_else(Response::from);
             if let Some(origin) = origin {
                 cors::allow(response.headers_mut(), origin);
             }
@@ -166,10 +162,8 @@ async fn dispatch(
         }
     }
     if !route.allows(request.method()) {
-        return Err(refuse(
-            request,
-            Refusal::method_not_allowed(route.allowed_methods()),
-        ));
+        let refusal = Refusal::method_not_allowed(route.allowed_methods());
+        return Err(refuse(request, refusal));
     }
     match route {
         Route::IncomingWebhook { token } => {

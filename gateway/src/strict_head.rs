@@ -13,29 +13,24 @@ use crate::error::Refusal;
 /// # Errors
 /// 400, naming the header.
 pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
+    let refuse = |why| Err(Refusal::invalid_input(why));
     let mut hosts = request.headers().get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() || (host.is_none() && request.version() == Version::HTTP_11) {
-        return Err(Refusal::invalid_input(
-            "There must be exactly one Host header",
-        ));
+        return refuse("There must be exactly one Host header");
     }
     // Present if the request line has a whole URL.
-    let authority = request
-        .uri()
-        .authority()
-        .map(|authority| authority.as_str().as_bytes());
+    let authority = request.uri().authority();
+    let authority = authority.map(|authority| authority.as_str().as_bytes());
     let is_other = |host: &[u8]| authority.is_some_and(|own| !own.eq_ignore_ascii_case(host));
     if host.is_some_and(|host| is_other(host.as_bytes())) {
-        return Err(Refusal::invalid_input(
-            "The Host header must name the host of the URL",
-        ));
+        return refuse("The Host header must name the host of the URL");
     }
     let mut codings = request.headers().get_all(TRANSFER_ENCODING).iter();
     let coding = codings.next();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     if codings.next().is_some() || !coding.is_none_or(is_chunked) {
-        return Err(Refusal::invalid_input("Transfer-Encoding must be chunked"));
+        return refuse("Transfer-Encoding must be chunked");
     }
     Ok(())
 }

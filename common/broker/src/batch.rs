@@ -23,7 +23,7 @@ use letterbox_common::ids::WorkspaceId;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Entry, FormSubmission, MalformedMessage, Message, MessageType, WebhookDelivery,
+    Content, Entry, MalformedMessage, Message, MessageType,
     message::{COUNT_HEADER, message_type, properties, republished},
     topology::EXCHANGE,
 };
@@ -104,15 +104,6 @@ impl BatchBody {
     }
 }
 
-/// The content of an entry in a received message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
-    /// Becomes a signal.
-    Delivery(WebhookDelivery),
-    /// Becomes a run.
-    Submission(FormSubmission),
-}
-
 /// One entry of a received message.
 #[derive(Debug, Clone)]
 pub struct ReceivedEntry {
@@ -130,21 +121,14 @@ impl ReceivedEntry {
     /// When a gateway received it, by that gateway's clock; `None` for malformed entries.
     #[must_use]
     pub fn received_at(&self) -> Option<Timestamp> {
-        match &self.content {
-            Ok(Content::Delivery(delivery)) => Some(delivery.receipt.received_at),
-            Ok(Content::Submission(submission)) => Some(submission.receipt.received_at),
-            Err(_) => None,
-        }
+        let content = self.content.as_ref().ok()?;
+        Some(content.receipt().received_at)
     }
 
     /// The id of the signal or run that it becomes.
     #[must_use]
     pub fn id(&self) -> Option<String> {
-        match &self.content {
-            Ok(Content::Delivery(delivery)) => Some(delivery.id()),
-            Ok(Content::Submission(submission)) => Some(submission.id()),
-            Err(_) => None,
-        }
+        self.content.as_ref().ok().map(Content::id)
     }
 
     /// The id of the message that carried it.
@@ -291,7 +275,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::Receipt;
+    use crate::{Receipt, WebhookDelivery};
 
     fn delivery() -> WebhookDelivery {
         WebhookDelivery {

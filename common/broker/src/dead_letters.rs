@@ -11,10 +11,7 @@ use jiff::Timestamp;
 use lapin::{
     Channel, Connection,
     message::Delivery,
-    options::{
-        BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
-        ConfirmSelectOptions,
-    },
+    options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, ConfirmSelectOptions},
     types::AMQPValue,
 };
 use sha2::{Digest, Sha256};
@@ -25,7 +22,7 @@ use crate::{
     connection::connect_any,
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
-    message::republished,
+    message::{MANDATORY, republished},
     topology::{ANSWER_TIMEOUT, DEAD_LETTERS_QUEUE, EXCHANGE, queue_length},
 };
 
@@ -109,9 +106,8 @@ impl DeadLetter {
     fn routing_key(&self) -> &str {
         let key = self.delivery.routing_key.as_str();
         let of_queue = key.strip_prefix(EXCHANGE);
-        of_queue
-            .and_then(|key| key.strip_prefix('.'))
-            .unwrap_or(key)
+        let of_queue = of_queue.and_then(|key| key.strip_prefix('.'));
+        of_queue.unwrap_or(key)
     }
 }
 
@@ -250,17 +246,13 @@ impl DeadLetters {
     pub async fn replay(&mut self, letter: DeadLetter) -> Result<bool, BrokerError> {
         // If the queue is gone, the exchange routes to another one; if that is gone, too, the
         // message is returned and does not count as published.
-        let mandatory = BasicPublishOptions {
-            mandatory: true,
-            ..BasicPublishOptions::default()
-        };
         let properties = republished(&letter.delivery.properties);
         let key = letter.routing_key().into();
         let publishing = async {
             let exchange = EXCHANGE.into();
             let body = &letter.body;
             let channel = &self.channel;
-            let publishing = channel.basic_publish(exchange, key, mandatory, body, properties);
+            let publishing = channel.basic_publish(exchange, key, MANDATORY, body, properties);
             publishing.await?.await
         };
         match with_timeout(ANSWER_TIMEOUT, publishing).await? {

@@ -149,3 +149,29 @@ impl Entry for FormSubmission {
         &self.receipt
     }
 }
+
+/// The content of an entry in a received message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Becomes a signal.
+    Delivery(WebhookDelivery),
+    /// Becomes a run.
+    Submission(FormSubmission),
+}
+
+impl Content {
+    /// When and how its request arrived.
+    pub(crate) fn receipt(&self) -> &Receipt {
+        match self {
+            Self::Delivery(delivery) => &delivery.receipt,
+            Self::Submission(submission) => &submission.receipt,
+        }
+    }
+
+    pub(crate) fn id(&self) -> String {
+        match self {
+            Self::Delivery(delivery) => delivery.id(),
+            Self::Submission(submission) => submission.id(),
+        }
+    }
+}

@@ -15,14 +15,12 @@ pub mod spans;
 mod subscription;
 pub mod topology;
 
-pub use batch::{
-    Alone, BatchBody, Content, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode, decode_alone,
-};
+pub use batch::{Alone, BatchBody, MAX_LINE, RETURNS_HEADER, ReceivedEntry, decode, decode_alone};
 pub use connection::{
     Session, declare, publishing_blocked, queue_lengths, retry_delays, supervise,
 };
 pub use dead_letters::{DeadLetter, DeadLetters, REASON_HEADER, TIME_HEADER, UNCLAIMED};
-pub use entry::{Entry, FormSubmission, Receipt, WebhookDelivery};
+pub use entry::{Content, Entry, FormSubmission, Receipt, WebhookDelivery};
 pub use error::{BrokerError, close_channel, with_timeout};
 pub use message::{MalformedMessage, Message, MessageType, republished};
 pub use publisher::{PublishError, Publisher, PublisherSession, publisher};

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use lapin::{
     BasicProperties,
+    options::BasicPublishOptions,
     types::{AMQPValue, FieldTable},
 };
 use letterbox_common::text_enum;
@@ -51,6 +52,13 @@ pub enum MalformedMessage {
     #[error("the entry's line is malformed: {0}")]
     Line(String),
 }
+
+/// Publishes what would be returned if there were no queue for it: otherwise the broker would
+/// acknowledge a message that it drops.
+pub(crate) const MANDATORY: BasicPublishOptions = BasicPublishOptions {
+    mandatory: true,
+    immediate: false,
+};
 
 /// The properties common to all messages.
 pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicProperties {

@@ -1,6 +1,6 @@
 //! How to reach the broker: the URL, and defaults that detect a dead peer within seconds.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{borrow::Cow, str::FromStr};
 
 use lapin::{
     tcp::OwnedTLSConfig,
@@ -135,22 +135,16 @@ impl FromStr for BrokerNode {
             return Err(SettingError::new(NAME, why));
         }
         uri.query.heartbeat.get_or_insert(HEARTBEAT_SECONDS);
-        uri.query
-            .connection_timeout
-            .get_or_insert(CONNECTION_TIMEOUT_MILLISECONDS);
+        let connecting = &mut uri.query.connection_timeout;
+        connecting.get_or_insert(CONNECTION_TIMEOUT_MILLISECONDS);
 
         let url = Url::parse(text).map_err(|_| malformed())?;
-        let roots = url
-            .query_pairs()
-            .find(|(key, _)| key == "cacertfile")
-            .map(|(_, file)| PathBuf::from(&*file));
-        let roots_pem = roots
-            .map(|file| {
-                std::fs::read_to_string(&file).map_err(|error| {
-                    SettingError::new(NAME, format!("cacertfile {}: {error}", file.display()))
-                })
-            })
-            .transpose()?;
+        let roots = url.query_pairs().find(|(key, _)| key == "cacertfile");
+        let read = |(_, file): (_, Cow<'_, str>)| {
+            let wrong = |error| SettingError::new(NAME, format!("cacertfile {file}: {error}"));
+            std::fs::read_to_string(&*file).map_err(wrong)
+        };
+        let roots_pem = roots.map(read).transpose()?;
         Ok(Self { uri, roots_pem })
     }
 }
@@ -163,10 +157,8 @@ mod tests {
     fn dead_peers_are_noticed_by_default() {
         let node: BrokerNode = "amqp://u:p@h/v".parse().unwrap();
         assert_eq!(node.uri.query.heartbeat, Some(HEARTBEAT_SECONDS));
-        assert_eq!(
-            node.uri.query.connection_timeout,
-            Some(CONNECTION_TIMEOUT_MILLISECONDS)
-        );
+        let timeout = Some(CONNECTION_TIMEOUT_MILLISECONDS);
+        assert_eq!(node.uri.query.connection_timeout, timeout);
         let node: BrokerNode = "amqp://u:p@h/v?heartbeat=3".parse().unwrap();
         assert_eq!(node.uri.query.heartbeat, Some(3));
     }
@@ -174,9 +166,7 @@ mod tests {
     #[test]
     fn nodes_are_tried_in_turn() {
         let target: BrokerTarget = "amqp://u:p@a/v, amqp://u:p@b/v".parse().unwrap();
-        let hosts: Vec<_> = (0..3)
-            .map(|tries| target.node(tries).uri.authority.host.as_str())
-            .collect();
+        let hosts = [0, 1, 2].map(|tries| &*target.node(tries).uri.authority.host);
         assert_eq!(hosts, ["a", "b", "a"]);
     }
 
@@ -196,10 +186,8 @@ mod tests {
                 panic!("{text} was read")
             };
             let told = error.to_string();
-            assert!(
-                told.contains(remedy) && !told.contains("ss@"),
-                "{text}: {told}"
-            );
+            assert!(told.contains(remedy), "{text}: {told}");
+            assert!(!told.contains("ss@"), "{text}: {told}");
         }
         for (text, vhost) in [
             ("amqp://u:p@h", "/"),

@@ -2,7 +2,7 @@
 
 use letterbox_traces::{Span, SpanKind, batch};
 
-use crate::{Content, ReceivedEntry, topology::EXCHANGE};
+use crate::{ReceivedEntry, topology::EXCHANGE};
 
 /// Starts the span of publishing entries, which have these trace contexts, under a routing key.
 #[must_use]
@@ -13,14 +13,10 @@ pub fn publishing<'c>(
     let name = || format!("publish {EXCHANGE}.{routing_key}");
     let mut span = batch(SpanKind::Producer, name, contexts.clone())?;
     say(&mut span, ("publish", "send"), contexts.count());
-    span.set(
-        "messaging.destination.name",
-        format!("{EXCHANGE}:{routing_key}"),
-    );
-    span.set(
-        "messaging.rabbitmq.destination.routing_key",
-        routing_key.to_owned(),
-    );
+    let destination = format!("{EXCHANGE}:{routing_key}");
+    span.set("messaging.destination.name", destination);
+    let key = routing_key.to_owned();
+    span.set("messaging.rabbitmq.destination.routing_key", key);
     Some(span)
 }
 
@@ -30,11 +26,8 @@ pub fn processing<'e>(
     queue: &str,
     entries: impl Iterator<Item = &'e ReceivedEntry> + Clone,
 ) -> Option<Span> {
-    let contexts = entries.clone().filter_map(|entry| match &entry.content {
-        Ok(Content::Delivery(delivery)) => Some(delivery.receipt.traceparent.as_str()),
-        Ok(Content::Submission(submission)) => Some(submission.receipt.traceparent.as_str()),
-        Err(_) => None,
-    });
+    let contents = entries.clone().filter_map(|one| one.content.as_ref().ok());
+    let contexts = contents.map(|content| content.receipt().traceparent.as_str());
     let mut span = batch(SpanKind::Consumer, || format!("process {queue}"), contexts)?;
     say(&mut span, ("process", "process"), entries.count());
     span.set("messaging.destination.name", queue.to_owned());

@@ -13,7 +13,7 @@ use futures_util::{StreamExt, stream::FuturesOrdered};
 use jiff::Timestamp;
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection,
-    options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeleteOptions},
+    options::{ConfirmSelectOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable},
 };
 use letterbox_common::{fail_point::fails, webhook::KeptHeaders};
@@ -22,10 +22,10 @@ use crate::{
     BrokerError, BrokerTarget,
     connection::connect_any,
     error::{CLOSE_TIMEOUT, close_channel, with_timeout},
-    message::properties,
+    message::{MANDATORY, properties},
     topology::{
         ANSWER_TIMEOUT, SIGNALS_EXCHANGE, bind, declare_signals_exchange, lasting_arguments, queue,
-        queue_length,
+        queue_length, text,
     },
 };
 
@@ -50,13 +50,8 @@ pub async fn declare_subscription(
     on_channel(target, name, async |channel| {
         declare_signals_exchange(&channel).await?;
         queue(&channel, queue_name, lasting_arguments()).await?;
-        bind(
-            &channel,
-            queue_name,
-            SIGNALS_EXCHANGE,
-            &keys_of(subscription),
-        )
-        .await
+        let keys = keys_of(subscription);
+        bind(&channel, queue_name, SIGNALS_EXCHANGE, &keys).await
     })
     .await
 }
@@ -89,21 +84,16 @@ pub async fn end_subscription(
     let ending = on_channel(target, name, async |channel| {
         if deletes {
             let options = QueueDeleteOptions::default();
-            return channel
-                .queue_delete(queue_name.into(), options)
-                .await
-                .map(drop);
+            let deleting = channel.queue_delete(queue_name.into(), options);
+            return deleting.await.map(drop);
         }
         // The queue may be gone: then there is nothing to unbind.
         queue_length(&channel, queue_name).await?;
-        channel
-            .queue_unbind(
-                queue_name.into(),
-                SIGNALS_EXCHANGE.into(),
-                keys_of(subscription).into(),
-                FieldTable::default(),
-            )
-            .await
+        let keys = keys_of(subscription).into();
+        let exchange = SIGNALS_EXCHANGE.into();
+        let none = FieldTable::default();
+        let unbinding = channel.queue_unbind(queue_name.into(), exchange, keys, none);
+        unbinding.await
     });
     match ending.await {
         Err(error) if error.is_not_found() => Ok(()),
@@ -154,7 +144,7 @@ impl SignalMessage {
     fn properties(&self, app_id: &str) -> BasicProperties {
         let mut headers = FieldTable::default();
         for (name, value) in &self.fields {
-            headers.insert((*name).into(), AMQPValue::LongString(value.as_str().into()));
+            headers.insert((*name).into(), text(value));
         }
         let kept = [
             ("signed_headers", &self.headers.signed),
@@ -163,8 +153,7 @@ impl SignalMessage {
         for (name, kept) in kept {
             let mut table = FieldTable::default();
             for (name, value) in kept {
-                let value = AMQPValue::LongString(value.as_str().into());
-                table.insert(name.as_str().into(), value);
+                table.insert(name.as_str().into(), text(value));
             }
             headers.insert(name.into(), AMQPValue::FieldTable(table));
         }
@@ -238,9 +227,8 @@ impl SignalChannel {
         let opening = async {
             let channel = connection.create_channel().await?;
             let waiting = queue_length(&channel, queue_name).await?;
-            channel
-                .confirm_select(ConfirmSelectOptions::default())
-                .await?;
+            let confirms = ConfirmSelectOptions::default();
+            channel.confirm_select(confirms).await?;
             Ok((channel, waiting))
         };
         let (channel, waiting) = with_timeout(ANSWER_TIMEOUT, opening).await?;
@@ -276,18 +264,13 @@ impl SignalChannel {
     }
 
     async fn publish_all(&self, batch: &[SignalMessage]) -> Result<Published, NotPublished> {
-        let mandatory = BasicPublishOptions {
-            mandatory: true,
-            ..Default::default()
-        };
         let mut confirms = FuturesOrdered::new();
         for signal in batch {
             let exchange = SIGNALS_EXCHANGE.into();
             let key = signal.routing_key.as_str().into();
             let properties = signal.properties(&self.app_id);
-            let sending =
-                self.channel
-                    .basic_publish(exchange, key, mandatory, &signal.body, properties);
+            let channel = &self.channel;
+            let sending = channel.basic_publish(exchange, key, MANDATORY, &signal.body, properties);
             confirms.push_back(sending.await?);
         }
         let mut confirmed = 0;

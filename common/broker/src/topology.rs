@@ -24,7 +24,7 @@ use lapin::{
     options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
     types::{AMQPValue, FieldTable},
 };
-use letterbox_common::ids::WorkspaceId;
+use letterbox_common::{ids::WorkspaceId, text_enum};
 
 use crate::{
     BrokerError,
@@ -43,26 +43,17 @@ pub const SIGNALS_EXCHANGE: &str = "letterbox.v1.signals";
 pub const DEAD_LETTERS_QUEUE: &str = "letterbox.v1.dead-letters";
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Queues that share one kind of entries; each workspace uses one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueFamily {
-    /// Accepted webhook deliveries.
-    Webhooks,
-    /// Accepted form submissions.
-    Forms,
+text_enum! {
+    /// Queues that share one kind of entries, by routing key; each workspace uses one of them.
+    pub enum QueueFamily {
+        /// Accepted webhook deliveries
+        Webhooks = "webhooks",
+        /// Accepted form submissions
+        Forms = "forms",
+    }
 }
 
 impl QueueFamily {
-    /// Every family.
-    pub const ALL: [Self; 2] = [Self::Webhooks, Self::Forms];
-
-    fn base(self) -> &'static str {
-        match self {
-            Self::Webhooks => "webhooks",
-            Self::Forms => "forms",
-        }
-    }
-
     /// The number of the queue that takes a workspace's entries, from 1 to `queues`. Ids of
     /// workspaces are random, so workspaces spread evenly.
     #[must_use]
@@ -76,8 +67,8 @@ impl QueueFamily {
     #[must_use]
     pub fn routing_key(self, number: u16) -> String {
         match number {
-            0 | 1 => self.base().to_owned(),
-            more => format!("{}.{more}", self.base()),
+            0 | 1 => self.to_string(),
+            more => format!("{self}.{more}"),
         }
     }
 
@@ -120,9 +111,11 @@ impl WorkQueue {
 /// Every work queue, with `queues` queues in each family: declared, and consumed by workers.
 #[must_use]
 pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
-    let families = QueueFamily::ALL
-        .into_iter()
-        .flat_map(|family| (1..=queues.max(1)).map(move |number| family.queue(number)));
+    let of_family = |family: &QueueFamily| {
+        let family = *family;
+        (1..=queues.max(1)).map(move |number| family.queue(number))
+    };
+    let families = QueueFamily::ALL.iter().flat_map(of_family);
     families.chain([WorkQueue::unrouted()]).collect()
 }
 
@@ -136,23 +129,13 @@ const DELIVERY_LIMIT: i64 = 50;
 /// # Errors
 /// When something of the same name has other properties (406), or the connection breaks.
 async fn declare(channel: &Channel, queues: &[WorkQueue]) -> lapin::Result<()> {
-    exchange(
-        channel,
-        DEAD_EXCHANGE,
-        ExchangeKind::Fanout,
-        FieldTable::default(),
-    )
-    .await?;
+    let none = FieldTable::default();
+    exchange(channel, DEAD_EXCHANGE, ExchangeKind::Fanout, none).await?;
     queue(channel, DEAD_LETTERS_QUEUE, lasting_arguments()).await?;
     bind(channel, DEAD_LETTERS_QUEUE, DEAD_EXCHANGE, "").await?;
 
-    exchange(
-        channel,
-        UNROUTED_EXCHANGE,
-        ExchangeKind::Fanout,
-        FieldTable::default(),
-    )
-    .await?;
+    let none = FieldTable::default();
+    exchange(channel, UNROUTED_EXCHANGE, ExchangeKind::Fanout, none).await?;
     // Before anybody can publish: nothing is ever unroutable.
     work_queue(channel, &WorkQueue::unrouted()).await?;
     let alternate = arguments([("alternate-exchange", text(UNROUTED_EXCHANGE))]);
@@ -193,10 +176,9 @@ pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> 
         passive: true,
         ..Default::default()
     };
-    let name = EXCHANGE;
     let kind = ExchangeKind::Direct;
-    let arguments = FieldTable::default();
-    let finding = channel.exchange_declare(name.into(), kind, passive, arguments);
+    let none = FieldTable::default();
+    let finding = channel.exchange_declare(EXCHANGE.into(), kind, passive, none);
     match with_timeout(ANSWER_TIMEOUT, finding).await {
         Ok(()) => {
             close_channel(&channel).await;
@@ -259,7 +241,7 @@ fn arguments<const N: usize>(entries: [(&str, AMQPValue); N]) -> FieldTable {
     table
 }
 
-fn text(value: &str) -> AMQPValue {
+pub(crate) fn text(value: &str) -> AMQPValue {
     AMQPValue::LongString(value.into())
 }
 
@@ -273,9 +255,8 @@ async fn exchange(
         durable: true,
         ..Default::default()
     };
-    channel
-        .exchange_declare(name.into(), kind, durable, arguments)
-        .await
+    let declaring = channel.exchange_declare(name.into(), kind, durable, arguments);
+    declaring.await
 }
 
 pub(crate) async fn queue(
@@ -283,14 +264,9 @@ pub(crate) async fn queue(
     name: &str,
     arguments: FieldTable,
 ) -> lapin::Result<()> {
-    let durable = QueueDeclareOptions {
-        durable: true,
-        ..Default::default()
-    };
-    channel
-        .queue_declare(name.into(), durable, arguments)
-        .await
-        .map(drop)
+    let durable = QueueDeclareOptions::durable();
+    let declaring = channel.queue_declare(name.into(), durable, arguments);
+    declaring.await.map(drop)
 }
 
 /// A queue and its length.
@@ -324,13 +300,9 @@ pub(crate) async fn lengths_on(
 }
 
 async fn find_queue(channel: &Channel, name: &str) -> lapin::Result<Queue> {
-    let passive = QueueDeclareOptions {
-        passive: true,
-        ..Default::default()
-    };
-    channel
-        .queue_declare(name.into(), passive, FieldTable::default())
-        .await
+    let passive = QueueDeclareOptions::default().passive();
+    let finding = channel.queue_declare(name.into(), passive, FieldTable::default());
+    finding.await
 }
 
 /// Returns the number of messages that are ready in a queue.
@@ -346,16 +318,9 @@ pub(crate) async fn bind(
     key: &str,
 ) -> lapin::Result<()> {
     let options = QueueBindOptions::default();
-    let arguments = FieldTable::default();
-    channel
-        .queue_bind(
-            queue.into(),
-            exchange.into(),
-            key.into(),
-            options,
-            arguments,
-        )
-        .await
+    let none = FieldTable::default();
+    let binding = channel.queue_bind(queue.into(), exchange.into(), key.into(), options, none);
+    binding.await
 }
 
 #[cfg(test)]
@@ -372,20 +337,13 @@ mod tests {
             let number = QueueFamily::number_for(workspace, 4);
             assert_eq!(number, QueueFamily::number_for(workspace, 4));
             assert_eq!(QueueFamily::number_for(workspace, 1), 1);
-            *found
-                .entry(QueueFamily::Forms.routing_key(number))
-                .or_default() += 1;
+            let key = QueueFamily::Forms.routing_key(number);
+            *found.entry(key).or_default() += 1;
         }
-        let declared: Vec<String> = work_queues(4)
-            .into_iter()
-            .map(|one| one.routing_key)
-            .collect();
+        let declared = work_queues(4).into_iter().map(|one| one.routing_key);
+        let declared = Vec::from_iter(declared);
         assert_eq!(found.len(), 4);
-        assert!(
-            found
-                .iter()
-                .all(|(key, n)| declared.contains(key) && *n > 700),
-            "{found:?}"
-        );
+        let is_used = |key, n| declared.contains(key) && n > 700;
+        assert!(found.iter().all(|(key, n)| is_used(key, *n)), "{found:?}");
     }
 }

@@ -92,13 +92,10 @@ pub(crate) fn create_pool(
 ) -> Result<Pool, SettingError> {
     let connector = tls::connector(&target.check)?;
     let config = session(target, role, application);
-    let manager = Manager::from_config(
-        config,
-        connector,
-        ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        },
-    );
+    let recycling = ManagerConfig {
+        recycling_method: RecyclingMethod::Fast,
+    };
+    let manager = Manager::from_config(config, connector, recycling);
     Pool::builder(manager)
         .max_size(size)
         .runtime(Runtime::Tokio1)
@@ -139,24 +136,17 @@ pub async fn role_exists(
     application: &str,
 ) -> Result<bool, DatabaseError> {
     let client = connect_once(target, Role::Login, application).await?;
-    let row = client
-        .query_one(
-            "SELECT to_regrole($1) IS NOT NULL AS it_exists",
-            &[&role.name()],
-        )
-        .await?;
+    let asked = "SELECT to_regrole($1) IS NOT NULL AS it_exists";
+    let row = client.query_one(asked, &[&role.name()]).await?;
     Ok(row.try_get("it_exists")?)
 }
 
 fn session(target: &DatabaseTarget, role: Role, application: &str) -> Config {
     let mut config = target.config.clone();
-    let given = config
-        .get_options()
-        .map(|options| format!("{options} "))
-        .unwrap_or_default();
+    let given = config.get_options().unwrap_or_default().to_owned();
     if let Some(name) = role.name() {
         config.options(format!(
-            "{given}{SESSION} -c lock_timeout={}{} -c role={name}",
+            "{given} {SESSION} -c lock_timeout={}{} -c role={name}",
             role.lock_timeout(),
             role.planner_options()
         ));

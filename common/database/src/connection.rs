@@ -4,10 +4,7 @@
 //! wait behind it. So a connection returns to the pool only when its holder releases it as idle;
 //! otherwise it is closed.
 
-use std::{
-    ops::{Deref, DerefMut},
-    time::Instant,
-};
+use std::{ops::Deref, time::Instant};
 
 use deadpool_postgres::{Client, Pool};
 use letterbox_common::process::metrics::OneMore;
@@ -63,18 +60,6 @@ impl Deref for Connection {
     fn deref(&self) -> &Client {
         self.client
             .as_ref()
-            .expect("held until released or dropped")
-    }
-}
-
-impl DerefMut for Connection {
-    #[expect(
-        clippy::expect_used,
-        reason = "taken only by release and drop, which consume it"
-    )]
-    fn deref_mut(&mut self) -> &mut Client {
-        self.client
-            .as_mut()
             .expect("held until released or dropped")
     }
 }

@@ -183,6 +183,19 @@ impl Database {
         self.attempt(call).await
     }
 
+    /// Makes one attempt to run a statement: see [`Self::attempt`].
+    pub(crate) async fn try_once(
+        &self,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Answered, DatabaseError> {
+        let question = DatabaseCall {
+            statement,
+            parameters,
+        };
+        self.attempt(&question).await
+    }
+
     /// Makes one attempt, without time limit or log line, even while the database is silent.
     pub(crate) async fn attempt<C: Call>(&self, call: &C) -> Result<C::Output, DatabaseError> {
         let began = Instant::now();

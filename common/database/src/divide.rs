@@ -18,14 +18,11 @@ pub fn divide<T, P: PartialEq>(
     error: &DatabaseError,
     party: impl Fn(&T) -> P,
 ) -> Result<Vec<Vec<T>>, Vec<T>> {
-    let is = |code: &SqlState| error.code.as_ref() == Some(code);
-    let is_locked = is(&SqlState::LOCK_NOT_AVAILABLE);
-    let is_late = is(&SqlState::QUERY_CANCELED);
+    let is_late = error.is_one_of(&[SqlState::QUERY_CANCELED]);
     let is_refused = error.fault == Fault::Permanent
-        || is(&SqlState::CARDINALITY_VIOLATION)
-        || is(&SqlState::NO_DATA);
+        || error.is_one_of(&[SqlState::CARDINALITY_VIOLATION, SqlState::NO_DATA]);
     let is_of_many = batch.windows(2).any(|two| party(&two[0]) != party(&two[1]));
-    if (is_locked || is_late) && is_of_many {
+    if error.is_of_lock() && is_of_many {
         return Ok(by_party(batch, party));
     }
     if (is_refused || is_late) && batch.len() > 1 {

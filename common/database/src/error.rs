@@ -3,30 +3,20 @@
 use std::{io, sync::Arc, time::Duration};
 
 use deadpool_postgres::PoolError;
-use letterbox_common::{process::settings::SettingError, text_enum::UnknownWord};
+use letterbox_common::{process::settings::SettingError, text_enum, text_enum::UnknownWord};
 use tokio_postgres::error::{DbError, SqlState};
 
 /// What mends it when the server refuses a write and does not say why.
 const WRITES_REFUSED: &str = "the database refuses writes: let DATABASE_URL name the primary if it \
      is a standby, or RESET default_transaction_read_only";
 
-/// Whether the same work can succeed later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// The server is away, overloaded, read-only, or asks for another try.
-    Transient,
-    /// The data or the statement is wrong, and will be wrong again.
-    Permanent,
-}
-
-impl Fault {
-    /// The value of the metrics' label.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Transient => "transient",
-            Self::Permanent => "permanent",
-        }
+text_enum! {
+    /// Whether the same work can succeed later, as metrics have it.
+    pub enum Fault {
+        /// The server is away, overloaded, read-only, or asks for another try
+        Transient = "transient",
+        /// The data or the statement is wrong, and will be wrong again
+        Permanent = "permanent",
     }
 }
 
@@ -61,10 +51,8 @@ impl DatabaseError {
     }
 
     pub(crate) fn timed_out(name: &str, limit: Duration) -> Self {
-        Self::without_code(
-            Fault::Transient,
-            &format!("{name} took longer than {limit:?}"),
-        )
+        let told = format!("{name} took longer than {limit:?}");
+        Self::without_code(Fault::Transient, &told)
     }
 
     /// Nothing has been answered for a while, so nothing was tried.
@@ -110,10 +98,8 @@ impl DatabaseError {
     /// A statement returned several rows although there can be one at most.
     #[must_use]
     pub fn many_rows(name: &str) -> Self {
-        Self::without_code(
-            Fault::Permanent,
-            &format!("{name} returned more than one row"),
-        )
+        let told = format!("{name} returned more than one row");
+        Self::without_code(Fault::Permanent, &told)
     }
 
     /// Whether the server rejects the login, the database or a missing right: a retry fails, too,
@@ -136,22 +122,20 @@ impl DatabaseError {
     /// Whether it waited in vain: for a locked row, or for longer than a statement may take.
     #[must_use]
     pub fn is_of_lock(&self) -> bool {
-        let waiting = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
-        self.code
-            .as_ref()
-            .is_some_and(|code| waiting.contains(code))
+        self.is_one_of(&[SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED])
     }
 
     /// Whether the server rolled the work back so that it can be retried.
     #[must_use]
     pub fn asks_for_retry(&self) -> bool {
-        let retryable = [
+        self.is_one_of(&[
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::T_R_DEADLOCK_DETECTED,
-        ];
-        self.code
-            .as_ref()
-            .is_some_and(|code| retryable.contains(code))
+        ])
+    }
+
+    pub(crate) fn is_one_of(&self, codes: &[SqlState]) -> bool {
+        self.code.as_ref().is_some_and(|code| codes.contains(code))
     }
 }
 
@@ -236,22 +220,15 @@ mod tests {
 
     #[test]
     fn only_data_errors_and_broken_constraints_are_permanent() {
+        let fault = |code| fault_of_code(&SqlState::from_code(code));
         for code in ["22P05", "22003", "23503", "23505", "23514"] {
-            assert_eq!(
-                fault_of_code(&SqlState::from_code(code)),
-                Fault::Permanent,
-                "{code}"
-            );
+            assert_eq!(fault(code), Fault::Permanent, "{code}");
         }
         for code in [
             "57P01", "08006", "40001", "40P01", "55P03", "57014", "25006", "53300", "42501",
             "42P01", "XX000",
         ] {
-            assert_eq!(
-                fault_of_code(&SqlState::from_code(code)),
-                Fault::Transient,
-                "{code}"
-            );
+            assert_eq!(fault(code), Fault::Transient, "{code}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The versions of the schema: numbered files in `migrations/`, embedded here.
 
 use refinery::error::Kind;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 
 use self::embedded::migrations;
 use crate::DatabaseError;
@@ -68,15 +68,13 @@ pub struct Applied {
 pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError> {
     let pinned = client.execute(PIN, &[]).await;
     pinned.map_err(DatabaseError::from)?;
-    client
-        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
-        .await
-        .map_err(DatabaseError::from)?;
+    let lock = "SELECT pg_advisory_lock($1)";
+    let locked = client.execute(lock, &[&MIGRATION_LOCK]).await;
+    locked.map_err(DatabaseError::from)?;
     let report = migrations::runner().run_async(client).await;
     // If this fails the session is gone, and its lock with it.
-    let _ = client
-        .execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK])
-        .await;
+    let unlock = "SELECT pg_advisory_unlock($1)";
+    let _ = client.execute(unlock, &[&MIGRATION_LOCK]).await;
     let applied = report?
         .applied_migrations()
         .iter()
@@ -100,17 +98,13 @@ pub fn known_version() -> i32 {
 }
 
 /// The version of the database's schema; 0 if it has none.
-pub(crate) async fn database_version(
-    client: &tokio_postgres::Client,
-) -> Result<i32, DatabaseError> {
+pub(crate) async fn database_version(client: &Client) -> Result<i32, DatabaseError> {
     // database_version: the newest migration applied
     const DATABASE_VERSION: &str =
         "SELECT coalesce(max(version), 0) AS version FROM refinery_schema_history";
     match client.query_one(DATABASE_VERSION, &[]).await {
         Ok(row) => Ok(row.try_get("version")?),
-        Err(error) if error.code() == Some(&tokio_postgres::error::SqlState::UNDEFINED_TABLE) => {
-            Ok(0)
-        }
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(0),
         Err(error) => Err(error.into()),
     }
 }

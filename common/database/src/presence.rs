@@ -9,15 +9,23 @@ use letterbox_common::{
     sealing::Recipient,
     states::Program,
 };
-use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    Database, DatabaseError,
-    transaction::{Call, Session},
-};
+use crate::{Database, DatabaseError, Parameters, Statement};
 
+/// Says that a process is alive, and how it fares.
+const TELL: Statement = Statement {
+    name: "tell_presence",
+    sql: "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7, $8)",
+    is_of_desk: false,
+};
+/// Says that a process is no more.
+const END: Statement = Statement {
+    name: "end_presence",
+    sql: "SELECT end_presence($1)",
+    is_of_desk: false,
+};
 /// How often the readiness is looked at; a change is told at once.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a process is said to be alive.
@@ -34,15 +42,11 @@ pub async fn tell(
     readiness: Readiness,
     stop: CancellationToken,
 ) {
-    let mut present = Present {
-        id: Uuid::now_v7(),
-        program,
-        name,
-        recipient,
-        settings: serde_json::json!(settings),
-        is_ready: false,
-        trouble: None,
-    };
+    let id = Uuid::now_v7();
+    let key_id = recipient.key_id();
+    let public_key = recipient.to_bytes();
+    let settings = serde_json::json!(settings);
+    let mut former = (false, None);
     let mut told: Option<Instant> = None;
     loop {
         let waiting = readiness.waiting();
@@ -53,71 +57,34 @@ pub async fn tell(
             .map(|(part, why)| format!("{part}: {why}"))
             .collect();
         let trouble = (!reasons.is_empty()).then(|| reasons.join(", "));
-        let is_new = (is_ready, &trouble) != (present.is_ready, &present.trouble);
+        let now = (is_ready, trouble);
+        let is_new = now != former;
         if is_new || told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-            (present.is_ready, present.trouble) = (is_ready, trouble);
-            let telling = tokio::time::timeout(TIME_LIMIT, database.attempt(&present));
-            let telling = telling
-                .await
-                .unwrap_or_else(|_| Err(DatabaseError::silent()));
+            let (is_ready, trouble) = &now;
+            let parameters: Parameters<'_> = &[
+                &id,
+                &program,
+                &name,
+                is_ready,
+                trouble,
+                &key_id,
+                &public_key,
+                &settings,
+            ];
+            let telling = tokio::time::timeout(TIME_LIMIT, database.try_once(&TELL, parameters));
+            let in_time = telling.await;
+            let telling = in_time.unwrap_or_else(|_| Err(DatabaseError::silent()));
+            former = now;
             if let (Err(error), true) = (&telling, is_new || told.is_some()) {
                 tracing::warn!(%error, "can't tell the database that this process is alive");
             }
             told = telling.is_ok().then(Instant::now);
         }
-        if stop
-            .run_until_cancelled(tokio::time::sleep(LOOK_EVERY))
-            .await
-            .is_none()
-        {
+        let pause = tokio::time::sleep(LOOK_EVERY);
+        if stop.run_until_cancelled(pause).await.is_none() {
             break;
         }
     }
     // If this fails, it is taken for dead half a minute later.
-    let _ = tokio::time::timeout(TIME_LIMIT, database.attempt(&Gone(present.id))).await;
-}
-
-struct Present {
-    id: Uuid,
-    program: Program,
-    name: String,
-    recipient: Recipient,
-    settings: serde_json::Value,
-    is_ready: bool,
-    trouble: Option<String>,
-}
-
-impl Call for Present {
-    type Output = ();
-
-    async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
-        let statement = "SELECT tell_presence($1, $2, $3, $4, $5, $6, $7, $8)";
-        let statement = client.prepare_cached(statement).await?;
-        let key_id = self.recipient.key_id();
-        let public_key = self.recipient.to_bytes();
-        let parameters: [&(dyn ToSql + Sync); 8] = [
-            &self.id,
-            &self.program,
-            &self.name,
-            &self.is_ready,
-            &self.trouble,
-            &key_id,
-            &public_key,
-            &self.settings,
-        ];
-        client.query(&statement, &parameters).await?;
-        Ok(())
-    }
-}
-
-/// The process with this id has stopped.
-struct Gone(Uuid);
-
-impl Call for Gone {
-    type Output = ();
-
-    async fn call(&self, Session { client, .. }: Session<'_>) -> Result<(), DatabaseError> {
-        client.query("SELECT end_presence($1)", &[&self.0]).await?;
-        Ok(())
-    }
+    let _ = tokio::time::timeout(TIME_LIMIT, database.try_once(&END, &[&id])).await;
 }

@@ -33,23 +33,18 @@ pub(super) fn connector(check: &ServerCheck) -> Result<MakeRustlsConnect, Settin
 
 fn load_roots(file: Option<&Path>) -> Result<RootCertStore, SettingError> {
     let certificates = match file {
-        Some(file) => CertificateDer::pem_file_iter(file)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| {
-                SettingError::new(
-                    "DATABASE_URL",
-                    format!("sslrootcert {}: {error}", file.display()),
-                )
-            })?,
+        Some(file) => {
+            let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+            let wrong = |error| format!("sslrootcert {}: {error}", file.display());
+            read.map_err(|error| SettingError::new("DATABASE_URL", wrong(error)))?
+        }
         None => rustls_native_certs::load_native_certs().certs,
     };
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates);
     if roots.is_empty() {
-        return Err(SettingError::new(
-            "DATABASE_URL",
-            "sslmode=verify-full needs a root certificate, and none was found",
-        ));
+        let problem = "sslmode=verify-full needs a root certificate, and none was found";
+        return Err(SettingError::new("DATABASE_URL", problem));
     }
     Ok(roots)
 }

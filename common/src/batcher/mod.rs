@@ -7,7 +7,6 @@
 //! completed whether or not its callers still wait, even if the batcher is closed.
 
 mod look_ups;
-mod shares;
 
 use std::{sync::Arc, time::Instant};
 
@@ -15,8 +14,16 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 pub use self::look_ups::{LookUp, LookUps};
-use self::shares::{SharePlace, Shares};
-use crate::{metrics, process::vital::vital};
+use crate::{
+    metrics,
+    process::{
+        shares::{Share, Shares},
+        vital::vital,
+    },
+};
+
+/// One party has one part in this many of what may wait: others are not refused for its flood.
+const SHARE: usize = 4;
 
 /// The bounds of a batcher.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +49,12 @@ impl BatchLimits {
         max_batch_bytes: 1 << 20,
         max_in_flight: 1,
     };
+
+    /// What each party may have of it.
+    fn shares(self) -> Shares<u128> {
+        let bytes = self.max_bytes.div_ceil(SHARE);
+        Shares::of_sized(self.max_queued.div_ceil(SHARE), bytes)
+    }
 }
 
 /// Why an item got no answer.
@@ -65,7 +78,7 @@ pub struct Asked<I, A> {
 /// What an item takes of a batcher until its caller is answered.
 struct BatchRoom {
     bytes: OwnedSemaphorePermit,
-    _share: Option<SharePlace>,
+    _share: Option<Share<u128>>,
 }
 
 impl<I, A> Asked<I, A> {
@@ -121,7 +134,7 @@ pub trait BatchWork: Send + Sync + 'static {
 pub struct Batcher<W: BatchWork> {
     asked: mpsc::Sender<Asked<W::Item, W::Answer>>,
     bytes: Arc<Semaphore>,
-    shares: Arc<Shares>,
+    shares: Arc<Shares<u128>>,
 }
 
 impl<W: BatchWork> Clone for Batcher<W> {
@@ -151,7 +164,7 @@ impl<W: BatchWork> Batcher<W> {
         Self {
             asked: sender,
             bytes: Arc::new(Semaphore::new(limits.max_bytes)),
-            shares: Arc::new(Shares::of(limits.max_queued, limits.max_bytes)),
+            shares: Arc::new(limits.shares()),
         }
     }
 
@@ -171,7 +184,7 @@ impl<W: BatchWork> Batcher<W> {
         let length = W::bytes(&item);
         let bytes = u32::try_from(length).map_err(|_| Unanswered::Overloaded)?;
         let permit = self.bytes.clone().try_acquire_many_owned(bytes);
-        let share = W::party(&item).map(|party| self.shares.take(party, length));
+        let share = W::party(&item).map(|party| self.shares.take_sized(party, length));
         let room = BatchRoom {
             bytes: permit.map_err(|_| Unanswered::Overloaded)?,
             _share: match share {

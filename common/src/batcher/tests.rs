@@ -60,31 +60,40 @@ fn bench(limits: BatchLimits) -> Bench {
     }
 }
 
+type Caller = tokio::task::JoinHandle<Result<u32, LookUpError<&'static str>>>;
+
 impl Bench {
     /// Asks in a task of its own, and lets it run until it waits.
-    async fn begin(
-        &self,
-        n: u32,
-    ) -> tokio::task::JoinHandle<Result<u32, LookUpError<&'static str>>> {
+    async fn begin(&self, n: u32) -> Caller {
         let batcher = self.batcher.clone();
         let task = tokio::spawn(async move { batcher.look_up(n).await });
         tokio::task::yield_now().await;
         task
+    }
+
+    /// Asks for the first even numbers, each in a task of its own.
+    async fn begin_many(&self, count: u32) -> Vec<Caller> {
+        let mut callers = Vec::new();
+        for n in 0..count {
+            callers.push(self.begin(n * 2).await);
+        }
+        callers
+    }
+}
+
+async fn assert_all_answered(callers: Vec<Caller>) {
+    for (n, caller) in callers.into_iter().enumerate() {
+        let its_own = Ok(n as u32 * 4);
+        assert_eq!(caller.await.unwrap(), its_own);
     }
 }
 
 #[tokio::test]
 async fn items_that_arrive_during_a_batch_go_into_the_next() {
     let bench = bench(LIMITS);
-    let mut callers = Vec::new();
-    for n in 0..50_u32 {
-        callers.push(bench.begin(n * 2).await);
-    }
+    let callers = bench.begin_many(50).await;
     bench.gate.add_permits(2);
-    for (n, caller) in callers.into_iter().enumerate() {
-        let its_own = Ok(n as u32 * 4);
-        assert_eq!(caller.await.unwrap(), its_own);
-    }
+    assert_all_answered(callers).await;
     assert!(bench.batches.load(SeqCst) <= 2);
 }
 
@@ -108,48 +117,39 @@ async fn what_waits_is_bounded_by_count_and_by_bytes() {
     };
     let by_bytes = BatchLimits {
         max_bytes: 3 * size_of::<u32>(),
-        ..by_count
+        max_batch: 1,
+        ..LIMITS
     };
-    for limits in [
-        by_count,
-        BatchLimits {
-            max_queued: 100,
-            ..by_bytes
-        },
-    ] {
+    for limits in [by_count, by_bytes] {
         let bench = bench(limits);
         // One is under way, two wait, the fourth is refused.
-        let waiting = [
-            bench.begin(2).await,
-            bench.begin(4).await,
-            bench.begin(6).await,
-        ];
+        let waiting = bench.begin_many(3).await;
         assert_eq!(bench.batcher.look_up(8).await, overloaded);
         bench.gate.add_permits(4);
-        for caller in waiting {
-            assert!(caller.await.unwrap().is_ok());
-        }
-        assert_eq!(
-            bench.batcher.look_up(8).await,
-            Ok(16),
-            "there is room again"
-        );
+        assert_all_answered(waiting).await;
+        let again = bench.batcher.look_up(8).await;
+        assert_eq!(again, Ok(16), "there is room again");
     }
 }
 
 #[test]
 fn one_party_has_a_quarter_at_most() {
-    let shares = Arc::new(Shares::of(8, 100));
-    let first = shares.take(1, 5).unwrap();
-    let second = shares.take(1, 5).unwrap();
-    assert!(shares.take(1, 5).is_none(), "two of eight items");
-    let other = shares.take(2, 20).unwrap();
-    assert!(shares.take(2, 6).is_none(), "a quarter of the bytes");
+    let limits = BatchLimits {
+        max_queued: 8,
+        max_bytes: 100,
+        ..LIMITS
+    };
+    let shares = limits.shares();
+    let first = shares.take_sized(1, 5).unwrap();
+    let second = shares.take_sized(1, 5).unwrap();
+    assert!(shares.take_sized(1, 5).is_none(), "two of eight items");
+    let other = shares.take_sized(2, 20).unwrap();
+    assert!(shares.take_sized(2, 6).is_none(), "a quarter of the bytes");
     drop(first);
-    let third = shares.take(1, 20);
+    let third = shares.take_sized(1, 20);
     assert!(third.is_some(), "there is room again");
     drop((second, other, third));
-    assert!(shares.take(2, 25).is_some());
+    assert!(shares.take_sized(2, 25).is_some());
 }
 
 #[tokio::test]
@@ -158,14 +158,9 @@ async fn a_batch_is_bounded_by_bytes() {
         max_batch_bytes: 2 * size_of::<u32>(),
         ..LIMITS
     });
-    let mut callers = Vec::new();
-    for n in 0..5_u32 {
-        callers.push(bench.begin(n * 2).await);
-    }
+    let callers = bench.begin_many(5).await;
     bench.gate.add_permits(5);
-    for caller in callers {
-        assert!(caller.await.unwrap().is_ok());
-    }
+    assert_all_answered(callers).await;
     // One alone, and then two by two.
     assert_eq!(bench.batches.load(SeqCst), 3);
 }
@@ -191,20 +186,14 @@ async fn closing_finishes_what_was_taken() {
         max_in_flight: 2,
         ..LIMITS
     });
-    let callers = [
-        bench.begin(2).await,
-        bench.begin(4).await,
-        bench.begin(6).await,
-    ];
+    let callers = bench.begin_many(3).await;
     drop(bench.batcher);
     bench.tasks.close();
     bench.gate.add_permits(3);
     tokio::time::timeout(Duration::from_secs(5), bench.tasks.wait())
         .await
         .expect("the workers end");
-    for caller in callers {
-        assert!(caller.await.unwrap().is_ok());
-    }
+    assert_all_answered(callers).await;
 }
 
 /// Answers when the gate has a permit; counts the calls of `idle`.

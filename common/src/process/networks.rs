@@ -121,11 +121,8 @@ mod tests {
             ("10.9.9.9", true),
             ("::1", false),
         ] {
-            assert_eq!(
-                networks.contains(address.parse().unwrap()),
-                expected,
-                "{address}"
-            );
+            let contained = networks.contains(address.parse().unwrap());
+            assert_eq!(contained, expected, "{address}");
         }
     }
 }

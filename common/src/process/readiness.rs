@@ -53,11 +53,10 @@ impl Readiness {
         part.is_dispensable = is_dispensable;
         part.members
             .insert(member.clone(), Some("starting".to_owned()));
-        let parts = self.0.clone();
         Component {
             name,
             member,
-            parts,
+            parts: self.0.clone(),
         }
     }
 
@@ -76,9 +75,8 @@ impl Readiness {
     fn reasons(&self, is_asked: impl Fn(&ReadinessPart) -> bool) -> BTreeMap<&'static str, String> {
         let parts = self.0.lock();
         let asked = parts.iter().filter(|(_, part)| is_asked(part));
-        asked
-            .filter_map(|(name, part)| Some((*name, part.reason()?)))
-            .collect()
+        let told = asked.filter_map(|(name, part)| Some((*name, part.reason()?)));
+        told.collect()
     }
 }
 

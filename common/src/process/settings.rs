@@ -72,11 +72,9 @@ pub fn parse<S: Parser>() -> (S, ToldSettings) {
     let told = command.get_arguments().filter_map(|argument| {
         let name = argument.get_env()?.to_string_lossy().into_owned();
         // What is not set is told, too: others may have set it.
-        let values = matches
-            .get_raw(argument.get_id().as_str())
-            .into_iter()
-            .flatten();
-        let values: Vec<_> = values.map(OsStr::to_string_lossy).collect();
+        let values = matches.get_raw(argument.get_id().as_str());
+        let values = values.into_iter().flatten().map(OsStr::to_string_lossy);
+        let values = Vec::from_iter(values);
         Some((name, values.join(",").chars().take(MAX_TOLD).collect()))
     });
     let told = told.collect();

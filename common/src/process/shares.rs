@@ -1,39 +1,59 @@
 //! Shares: of what a process has for all, each party has at most so much at once, so that none of
-//! them takes all of it.
+//! them takes all of it: so many items, perhaps of so many bytes together.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use parking_lot::Mutex;
-type Taken<P> = Arc<Mutex<HashMap<P, usize>>>;
 
 /// What the parties have.
 #[derive(Debug)]
 pub struct Shares<P> {
-    most: usize,
-    taken: Taken<P>,
+    most: Held,
+    held: HeldByParties<P>,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct Held {
+    items: usize,
+    bytes: usize,
+}
+
+type HeldByParties<P> = Arc<Mutex<HashMap<P, Held>>>;
+
 impl<P: Eq + Hash + Copy> Shares<P> {
-    /// Shares of so much.
+    /// Shares of so many items.
     #[must_use]
-    pub fn of(most: usize) -> Self {
+    pub fn of(items: usize) -> Self {
+        Self::of_sized(items, usize::MAX)
+    }
+
+    /// Shares of so many items, which have so many bytes together.
+    #[must_use]
+    pub fn of_sized(items: usize, bytes: usize) -> Self {
         Self {
-            most,
-            taken: Taken::default(),
+            most: Held { items, bytes },
+            held: HeldByParties::default(),
         }
     }
 
     /// One more for a party; `None` if it has its share already.
     pub fn take(&self, party: P) -> Option<Share<P>> {
-        let mut parties = self.taken.lock();
-        let taken = parties.entry(party).or_default();
-        if *taken >= self.most {
+        self.take_sized(party, 0)
+    }
+
+    /// One more of so many bytes for a party; `None` if that is more than its share.
+    pub fn take_sized(&self, party: P, bytes: usize) -> Option<Share<P>> {
+        let mut parties = self.held.lock();
+        let held = parties.entry(party).or_default();
+        if held.items >= self.most.items || held.bytes + bytes > self.most.bytes {
             return None;
         }
-        *taken += 1;
+        held.items += 1;
+        held.bytes += bytes;
         Some(Share {
             party,
-            taken: self.taken.clone(),
+            bytes,
+            held: self.held.clone(),
         })
     }
 }
@@ -42,15 +62,17 @@ impl<P: Eq + Hash + Copy> Shares<P> {
 #[derive(Debug)]
 pub struct Share<P: Eq + Hash> {
     party: P,
-    taken: Taken<P>,
+    bytes: usize,
+    held: HeldByParties<P>,
 }
 
 impl<P: Eq + Hash> Drop for Share<P> {
     fn drop(&mut self) {
-        let mut parties = self.taken.lock();
-        if let Some(taken) = parties.get_mut(&self.party) {
-            *taken -= 1;
-            if *taken == 0 {
+        let mut parties = self.held.lock();
+        if let Some(held) = parties.get_mut(&self.party) {
+            held.items -= 1;
+            held.bytes -= self.bytes;
+            if held.items == 0 {
                 parties.remove(&self.party);
             }
         }
@@ -72,6 +94,6 @@ mod tests {
         let again = shares.take("one").unwrap();
         assert!(shares.take("one").is_none());
         drop((second, other, again));
-        assert!(shares.taken.lock().is_empty());
+        assert!(shares.held.lock().is_empty());
     }
 }

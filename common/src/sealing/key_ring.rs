@@ -71,20 +71,11 @@ impl Seal for KeyRing {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| SealError)?;
         let aad = associated_data(&place, &self.first.id);
-        let payload = Payload {
-            msg: secret,
-            aad: &aad,
-        };
-        let sealed = self
-            .first
-            .cipher
-            .encrypt(&Nonce::from(nonce), payload)
-            .map_err(|_| SealError)?;
-
-        let mut out = header(OWN, &self.first.id);
-        out.extend_from_slice(&nonce);
-        out.extend_from_slice(&sealed);
-        Ok(out)
+        let msg = secret;
+        let payload = Payload { msg, aad: &aad };
+        let sealed = self.first.cipher.encrypt(&Nonce::from(nonce), payload);
+        let sealed = sealed.map_err(|_| SealError)?;
+        Ok([&header(OWN, &self.first.id)[..], &nonce, &sealed].concat())
     }
 }
 
@@ -116,27 +107,24 @@ impl KeyRing {
     /// Signs data that leaves the service and comes back, with the first key and for one purpose.
     #[must_use]
     pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Signature {
-        sign(&self.first, purpose, parts)
+        self.first.sign(purpose, parts)
     }
 
     /// Whether any key has signed these parts for this purpose. Takes the same time for every
     /// signature.
     #[must_use]
     pub fn has_signed(&self, signature: &Signature, purpose: &str, parts: &[&[u8]]) -> bool {
-        let keys = std::iter::once(&self.first).chain(&self.rest);
+        let is_by = |key: &SealingKey| key.sign(purpose, parts).is(signature);
         // Not `any`, which would stop at the first match and reveal by its time which key it was.
-        keys.fold(false, |found, key| {
-            found | sign(key, purpose, parts).is(signature)
-        })
+        self.keys().fold(false, |found, key| found | is_by(key))
     }
 
     fn decrypt(&self, place: &Place<'_>, parts: &Parts<'_>) -> Result<Secret, OpenError> {
-        let key = self
-            .find(parts.key_id)
-            .ok_or_else(|| OpenError::UnknownKey {
-                id: parts.key_id.to_owned(),
-                setting: place.column().keys().name,
-            })?;
+        let key = self.keys().find(|key| key.id == parts.key_id);
+        let key = key.ok_or_else(|| OpenError::UnknownKey {
+            id: parts.key_id.to_owned(),
+            setting: place.column().keys().name,
+        })?;
         let aad = associated_data(place, parts.key_id);
         let msg = parts.ciphertext;
         match parts.sealed {
@@ -149,10 +137,15 @@ impl KeyRing {
         }
     }
 
-    fn find(&self, id: &str) -> Option<&SealingKey> {
-        std::iter::once(&self.first)
-            .chain(&self.rest)
-            .find(|key| key.id == id)
+    fn keys(&self) -> impl Iterator<Item = &SealingKey> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+}
+
+impl SealingKey {
+    fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Signature {
+        let all = std::iter::once(purpose.as_bytes()).chain(parts.iter().copied());
+        self.signing.sign(&framed(all))
     }
 }
 
@@ -173,25 +166,17 @@ fn derived(sealing: &[u8; KEY_BYTES], purpose: &[u8]) -> Secret {
     Secret::new(derivation.sign(purpose).bytes().to_vec())
 }
 
-fn sign(key: &SealingKey, purpose: &str, parts: &[&[u8]]) -> Signature {
-    let all = std::iter::once(purpose.as_bytes()).chain(parts.iter().copied());
-    key.signing.sign(&framed(all))
-}
-
 impl FromStr for KeyRing {
     type Err = KeyRingError;
 
     fn from_str(text: &str) -> Result<Self, KeyRingError> {
         let mut keys: Vec<SealingKey> = Vec::new();
-        for (index, entry) in text
-            .split(',')
-            .map(str::trim)
-            .filter(|entry| !entry.is_empty())
-            .enumerate()
-        {
-            let key = parse_key(entry, index + 1)?;
+        let entries = text.split(',').map(str::trim);
+        for entry in entries.filter(|entry| !entry.is_empty()) {
+            let number = keys.len() + 1;
+            let key = parse_key(entry, number)?;
             if keys.iter().any(|other| other.id == key.id) {
-                return Err(KeyRingError::Repeated(index + 1));
+                return Err(KeyRingError::Repeated(number));
             }
             keys.push(key);
         }
@@ -230,9 +215,7 @@ fn parse_key(entry: &str, number: usize) -> Result<SealingKey, KeyRingError> {
 
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids = std::iter::once(&self.first)
-            .chain(&self.rest)
-            .map(|key| &key.id);
+        let ids = self.keys().map(|key| &key.id);
         f.debug_list().entries(ids).finish()
     }
 }

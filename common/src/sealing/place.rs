@@ -138,26 +138,20 @@ impl Place<'_> {
 
     /// The workspace and the id that name the row.
     pub(super) fn row(&self) -> [&[u8]; 2] {
-        match self {
-            Self::WebhookSecret { workspace, webhook } => {
-                [workspace.as_bytes(), webhook.as_bytes()]
-            }
+        let (workspace, row) = match self {
+            Self::WebhookSecret { workspace, webhook } => (workspace, webhook.as_bytes()),
             Self::AccountCredential {
                 workspace, account, ..
-            }
-            | Self::ClientSecret(GrantRow {
-                workspace, account, ..
-            })
-            | Self::Grant(GrantRow {
-                workspace, account, ..
-            }) => [workspace.as_bytes(), account.as_bytes()],
-            Self::ActionAnswer { workspace, run, .. } => [workspace.as_bytes(), run.as_bytes()],
+            } => (workspace, account.as_bytes()),
+            Self::ClientSecret(row) | Self::Grant(row) => (&row.workspace, row.account.as_bytes()),
+            Self::ActionAnswer { workspace, run, .. } => (workspace, run.as_bytes()),
             Self::SubscriptionSecret {
                 workspace,
                 subscription,
                 ..
-            } => [workspace.as_bytes(), subscription.as_bytes()],
-        }
+            } => (workspace, subscription.as_bytes()),
+        };
+        [workspace.as_bytes(), row]
     }
 
     /// Other columns of the row that the value is bound to.

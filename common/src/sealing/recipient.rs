@@ -92,9 +92,12 @@ impl Seal for Recipient {
             &aad,
         );
         let (encapsulated, ciphertext) = sealed.map_err(|_| SealError)?;
-        let mut out = header(HANDED, &self.key_id);
-        out.extend_from_slice(&encapsulated.to_bytes());
-        out.extend_from_slice(&ciphertext);
-        Ok(out)
+        let encapsulated = encapsulated.to_bytes();
+        Ok([
+            &header(HANDED, &self.key_id)[..],
+            &encapsulated,
+            &ciphertext,
+        ]
+        .concat())
     }
 }

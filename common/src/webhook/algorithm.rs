@@ -4,8 +4,10 @@ use crate::text_enum;
 
 text_enum! {
     /// How a tool signs.
+    #[derive(Default)]
     pub enum Algorithm {
         /// HMAC with SHA-256
+        #[default]
         HmacSha256 = "hmac-sha256",
         /// HMAC with SHA-512
         HmacSha512 = "hmac-sha512",
@@ -21,6 +23,9 @@ text_enum! {
 }
 
 impl Algorithm {
+    /// Those of which both sides have the secret.
+    pub(super) const HMACS: [Self; 3] = [Self::HmacSha256, Self::HmacSha512, Self::HmacSha1];
+
     /// Whether the key is a public one that the owner has of the tool, and no secret.
     #[must_use]
     pub fn has_public_key(self) -> bool {

@@ -201,12 +201,7 @@ impl Kinds {
 
 /// A key of every kind, to which nobody has the other half.
 fn decoys() -> Vec<Key> {
-    let hmacs = [
-        Algorithm::HmacSha256,
-        Algorithm::HmacSha512,
-        Algorithm::HmacSha1,
-    ];
-    let secrets = hmacs.map(|one| Keys::of_secret(one, vec![0; 32]).keys);
+    let secrets = Algorithm::HMACS.map(|one| Keys::of_secret(one, vec![0; 32]).keys);
     let publics = PublicKey::decoys().map(Key::Public);
     secrets.into_iter().flatten().chain(publics).collect()
 }
@@ -222,9 +217,8 @@ fn written_keys(text: &str) -> impl Iterator<Item = Option<Vec<u8>>> {
     let words = text.split_ascii_whitespace().filter(move |_| !is_pem);
     let written = blocks.chain(words.map(str::to_owned));
     written.map(|key| {
-        hex::decode(&key)
-            .or_else(|_| BASE64_STANDARD.decode(&key))
-            .ok()
+        let decoded = hex::decode(&key).ok();
+        decoded.or_else(|| BASE64_STANDARD.decode(&key).ok())
     })
 }
 

@@ -86,9 +86,6 @@ fn start(
     let builder = SpanBuilder::from_name(name)
         .with_kind(kind)
         .with_links(links);
-    Span(
-        provider
-            .tracer("letterbox")
-            .build_with_context(builder, within),
-    )
+    let tracer = provider.tracer("letterbox");
+    Span(tracer.build_with_context(builder, within))
 }

@@ -32,8 +32,8 @@ const MAX_BYTES: usize = 64 << 20;
 /// Records items of one kind.
 pub(crate) struct Acceptance<I: IntakeItem> {
     lanes: Batcher<Lane<I>>,
-    /// Counts each outcome.
-    outcomes: Arc<[CounterUnder; Outcome::ALL.len()]>,
+    /// Counts each outcome, in their order.
+    outcomes: Arc<[CounterUnder]>,
 }
 
 impl<I: IntakeItem> Acceptance<I> {
@@ -46,10 +46,10 @@ impl<I: IntakeItem> Acceptance<I> {
             max_batch_bytes: MAX_BATCH_BYTES,
             max_in_flight: usize::from(lanes),
         };
-        let counter = |outcome: Outcome| metrics::INTAKE.under([I::NAME, outcome.label()]);
+        let counter = |outcome: &Outcome| metrics::INTAKE.under([I::NAME, outcome.as_str()]);
         Self {
             lanes: Batcher::start(I::NAME, limits, Lane::new(parts), tasks),
-            outcomes: Arc::new(Outcome::ALL.map(counter)),
+            outcomes: Outcome::ALL.iter().map(counter).collect(),
         }
     }
 

@@ -2,17 +2,12 @@
 //! refusal, never let a request through. What is refused before the database is asked counts here,
 //! on this gateway alone.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI32, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use moka::sync::Cache;
 
 use super::subject::Subject;
+use crate::recent::{Counts, cache};
 
 const WINDOW: Duration = Duration::from_secs(60);
 const MAX_CACHED: u64 = 100_000;
@@ -20,19 +15,14 @@ const MAX_CACHED: u64 = 100_000;
 /// The subjects that have been refused.
 pub(super) struct Exhausted {
     until: Cache<Subject, Instant>,
-    refused: Cache<Subject, Arc<AtomicI32>>,
+    refused: Counts<Subject>,
 }
 
 impl Default for Exhausted {
     fn default() -> Self {
-        let until = Cache::builder();
-        let refused = Cache::builder();
         Self {
-            until: until.max_capacity(MAX_CACHED).time_to_live(WINDOW).build(),
-            refused: refused
-                .max_capacity(MAX_CACHED)
-                .time_to_live(WINDOW)
-                .build(),
+            until: cache(MAX_CACHED, WINDOW),
+            refused: Counts::new(MAX_CACHED, WINDOW),
         }
     }
 }
@@ -46,8 +36,7 @@ impl Exhausted {
     /// Counts what was refused without a query. As many as the limit in 60 seconds exhaust it for
     /// as long.
     pub(super) fn count_refused(&self, subject: Subject) {
-        let refused = self.refused.get_with(subject, Arc::default);
-        if refused.fetch_add(1, Ordering::Relaxed) + 1 >= subject.limit() {
+        if self.refused.add(subject) >= subject.limit().unsigned_abs() {
             self.insert(subject, WINDOW);
         }
     }
@@ -55,10 +44,8 @@ impl Exhausted {
     /// After which time a request of a subject would pass; `None` unless it is known to be
     /// exhausted.
     pub(super) fn next_in(&self, subject: Subject) -> Option<Duration> {
-        let next_in = self
-            .until
-            .get(&subject)?
-            .checked_duration_since(Instant::now());
+        let until = self.until.get(&subject)?;
+        let next_in = until.checked_duration_since(Instant::now());
         next_in.filter(|next_in| !next_in.is_zero())
     }
 }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use self::store::FullWebhooks;
 pub(crate) use self::store::{DailyBytes, STATEMENTS};
+use crate::recent::cache;
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
@@ -30,10 +31,7 @@ impl Ceilings {
         let lookup = LookUps(FullWebhooks { database, most });
         Self {
             lookup: Batcher::start("ceilings", BatchLimits::SMALL_ITEMS, lookup, tasks),
-            cache: Cache::builder()
-                .max_capacity(MAX_CACHED)
-                .time_to_live(CACHE_TTL)
-                .build(),
+            cache: cache(MAX_CACHED, CACHE_TTL),
         }
     }
 

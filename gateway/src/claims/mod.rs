@@ -7,6 +7,7 @@ mod store;
 
 use std::collections::{HashMap, hash_map::Entry};
 
+use letterbox_common::text_enum;
 use letterbox_database::DatabaseError;
 
 pub use self::key::{ClaimKey, DeliveryKey, Door};
@@ -15,40 +16,19 @@ use self::store::{Found, WantedKeys};
 pub(crate) use self::{key::SubmissionKey, store::STATEMENTS};
 use crate::open_batches::BatchId;
 
-/// The outcome of an attempt to record a delivery or a submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Recorded by this attempt.
-    First,
-    /// Recorded by an earlier attempt.
-    Duplicate,
-    /// Being recorded by another attempt.
-    InProgress,
-    /// The webhook or the form link is gone.
-    Gone,
-    /// Not known to be recorded, because a server is away or refuses. A retry is safe.
-    Unavailable,
-}
-
-impl Outcome {
-    /// Every outcome, in the order of their numbers.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::First,
-        Self::Duplicate,
-        Self::InProgress,
-        Self::Gone,
-        Self::Unavailable,
-    ];
-
-    /// The value of the metrics' label.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Duplicate => "repeat",
-            Self::InProgress => "in_progress",
-            Self::Gone => "gone",
-            Self::Unavailable => "unavailable",
-        }
+text_enum! {
+    /// The outcome of an attempt to record a delivery or a submission, as metrics have it.
+    pub enum Outcome {
+        /// Recorded by this attempt
+        First = "first",
+        /// Recorded by an earlier attempt
+        Duplicate = "repeat",
+        /// Being recorded by another attempt
+        InProgress = "in_progress",
+        /// The webhook or the form link is gone
+        Gone = "gone",
+        /// Not known to be recorded, because a server is away or refuses; a retry is safe
+        Unavailable = "unavailable",
     }
 }
 

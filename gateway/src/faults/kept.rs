@@ -50,19 +50,16 @@ impl KeptFaults {
     /// All kept refusals, those of each webhook in the order in which they came.
     pub(super) fn into_refused(self) -> Vec<Refused> {
         let rooms = [self.found, self.others].into_iter();
-        rooms
-            .flat_map(|room| room.of_each.into_values().flatten())
-            .collect()
+        let refused = rooms.flat_map(|room| room.of_each.into_values().flatten());
+        refused.collect()
     }
 }
 
 impl Room {
     fn add(&mut self, refused: Refused) {
         if self.count < MAX_TOGETHER && self.kept_of(refused.address) < MAX_EACH {
-            self.of_each
-                .entry(refused.address)
-                .or_default()
-                .push(refused);
+            let of_it = self.of_each.entry(refused.address).or_default();
+            of_it.push(refused);
             self.count += 1;
         }
     }

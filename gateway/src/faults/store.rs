@@ -52,10 +52,8 @@ pub(super) async fn note(database: &Database, refused: &[Refused]) -> Result<(),
     let times: Vec<Timestamp> = refused.iter().map(|one| one.at).collect();
     let reasons: Vec<DeliveryFault> = refused.iter().map(|one| one.reason).collect();
     let details: Vec<Option<&str>> = refused.iter().map(|one| one.detail.as_deref()).collect();
-    let requests: Vec<Option<&str>> = refused
-        .iter()
-        .map(|one| one.request_id.as_deref())
-        .collect();
+    let requests = refused.iter().map(|one| one.request_id.as_deref());
+    let requests: Vec<Option<&str>> = requests.collect();
     note_refusals(
         database,
         &workspaces,

@@ -28,16 +28,12 @@ pub(crate) async fn handle(
     token: &str,
     request: Request<Incoming>,
 ) -> Result<Response, Refusal> {
-    Ok(
-        match webhook::receive(gateway, peer, token, request).await? {
-            Recorded::First => response::json(StatusCode::ACCEPTED, r#"{"received":true}"#),
-            Recorded::Duplicate => response::json(
-                StatusCode::ACCEPTED,
-                r#"{"received":true,"deduplicated":true}"#,
-            ),
-            Recorded::Reply(reply) => response_of(reply),
-        },
-    )
+    let body = match webhook::receive(gateway, peer, token, request).await? {
+        Recorded::First => r#"{"received":true}"#,
+        Recorded::Duplicate => r#"{"received":true,"deduplicated":true}"#,
+        Recorded::Reply(reply) => return Ok(response_of(reply)),
+    };
+    Ok(response::json(StatusCode::ACCEPTED, body))
 }
 
 /// Answers what a tool asks by GET, HEAD or OPTIONS; gives back a request that asks nothing.
@@ -68,7 +64,7 @@ fn response_of(reply: Reply) -> Response {
             if let Ok(value) = HeaderValue::try_from(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
-            headers.insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+            response::set(headers, header::ALLOW, "POST, OPTIONS");
             response
         }
     }

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use hyper::{
     Request,
     body::Incoming,
-    header::{CONNECTION, HeaderValue},
+    header::CONNECTION,
     rt::{Sleep, Timer},
     server::conn::http1,
     service::service_fn,
@@ -36,7 +36,11 @@ use super::{
     activity::{Activity, ObservedStream},
     unreadable::{self, ErrorEnvelopeStream},
 };
-use crate::{response::Response, router, state::Gateway};
+use crate::{
+    response::{self, Response},
+    router,
+    state::Gateway,
+};
 
 /// How long a peer may be silent between two requests, while places are free: longer than any usual
 /// proxy. One that closes first would cross a request that its proxy has just sent, which many
@@ -220,8 +224,7 @@ async fn respond(
     let in_progress = activity.begin();
     let mut answer = router::respond(gateway, peer, request).await;
     if stop.is_cancelled() {
-        let close = HeaderValue::from_static("close");
-        answer.headers_mut().insert(CONNECTION, close);
+        response::announce_close(answer.headers_mut());
     }
     // An answer that closes the connection may leave a body unread.
     if !answer.headers().contains_key(CONNECTION) {
@@ -257,11 +260,8 @@ mod tests {
         let (first, ()) = tokio::join!(first_bytes(&stream, &stop, &wanted), asking);
         assert_eq!(first.as_ref(), Some(b"GET / HTTP/1.1"));
         let (_peer, stream) = connected().await;
-        assert_eq!(
-            first_bytes(&stream, &stop, &wanted).await,
-            None,
-            "not for ever"
-        );
+        let first = first_bytes(&stream, &stop, &wanted).await;
+        assert_eq!(first, None, "not for ever");
     }
 
     /// Somebody else has to make room for what a connection that is idle no more can't.

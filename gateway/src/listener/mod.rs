@@ -5,28 +5,18 @@ mod connection;
 mod places;
 mod unreadable;
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
-use letterbox_common::process::BACKLOG;
+use letterbox_common::process::{self, BACKLOG};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::OwnedSemaphorePermit,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::places::{ListenerPlaces, Slot};
+use self::places::ListenerPlaces;
 pub(crate) use self::{connection::http, unreadable::ErrorEnvelopeStream};
 use crate::state::Gateway;
-
-/// The pause after a failed accept (mostly for too many open files), doubled up to the maximum.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Errors of a connection that was lost before it was accepted, not of accepting.
 const LOST: [io::ErrorKind; 5] = [
@@ -36,9 +26,6 @@ const LOST: [io::ErrorKind; 5] = [
     io::ErrorKind::NetworkUnreachable,
     io::ErrorKind::NetworkDown,
 ];
-
-/// A connection of a peer, and its place.
-type Accepted = (TcpStream, IpAddr, Slot);
 
 /// The public socket.
 pub(crate) struct Listener {
@@ -99,59 +86,39 @@ impl Listener {
             let Some(free) = self.places.free_now() else {
                 return;
             };
-            if let Some(accepted) = self.admit(free, connection) {
-                self.serve(accepted, connections);
-            }
+            self.serve(free, connection, connections);
         }
     }
 
+    /// Accepts each connection after taking a place for it: further ones wait in the system's
+    /// backlog and cost nothing here.
     async fn accept_into(&self, connections: &Connections) {
-        let mut pause = ACCEPT_PAUSE;
-        loop {
-            match self.accept().await {
-                Ok(Some(accepted)) => {
-                    pause = ACCEPT_PAUSE;
-                    self.serve(accepted, connections);
-                }
-                // The peer has its share of places: the connection is closed at once.
-                Ok(None) => pause = ACCEPT_PAUSE,
-                Err(error) => {
-                    tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
-                }
-            }
+        while let Ok(free) = self.places.free().await {
+            let connection = process::accept(&self.socket).await;
+            self.serve(free, connection, connections);
         }
     }
 
-    fn serve(&self, (stream, peer, place): Accepted, connections: &Connections) {
+    /// Serves a connection in this place; closes it at once if its peer has its share of places.
+    fn serve(
+        &self,
+        free: OwnedSemaphorePermit,
+        (stream, peer): (TcpStream, SocketAddr),
+        connections: &Connections,
+    ) {
         let gateway = self.gateway.clone();
+        let Some(place) = self.places.take(free, peer.ip(), &gateway.proxies) else {
+            return;
+        };
+        // Fails only if the peer is gone already, which the first read reports.
+        let _ = stream.set_nodelay(true);
         let stop = connections.stop.clone();
-        let serving = connection::serve(stream, peer, gateway, stop, self.places.wanted());
+        let serving = connection::serve(stream, peer.ip(), gateway, stop, self.places.wanted());
         let cut = connections.cut.clone();
         connections.tasks.spawn(async move {
             cut.run_until_cancelled(serving).await;
             drop(place);
         });
-    }
-
-    /// Accepts a connection after taking a place: further connections wait in the system's backlog
-    /// and cost nothing here. `None` if the peer has its share already.
-    async fn accept(&self) -> io::Result<Option<Accepted>> {
-        let free = self.places.free().await?;
-        Ok(self.admit(free, self.socket.accept().await?))
-    }
-
-    /// Gives a connection its place; `None` if the peer has its share already.
-    fn admit(
-        &self,
-        free: OwnedSemaphorePermit,
-        (stream, peer): (TcpStream, SocketAddr),
-    ) -> Option<Accepted> {
-        let place = self.places.take(free, peer.ip(), &self.gateway.proxies)?;
-        // Fails only if the peer is gone already, which the first read reports.
-        let _ = stream.set_nodelay(true);
-        Some((stream, peer.ip(), place))
     }
 }
 
@@ -182,14 +149,12 @@ mod tests {
     async fn who_has_connected_is_found_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let nobody = tokio::time::timeout(Duration::from_millis(1), listener.accept());
+        let moment = std::time::Duration::from_millis(1);
+        let nobody = tokio::time::timeout(moment, listener.accept());
         assert!(nobody.await.is_err());
-        let connected: Vec<_> = (0..100)
-            .map(|_| std::net::TcpStream::connect(address).unwrap())
-            .collect();
-        assert_eq!(
-            backlog(&listener).unwrap().flatten().count(),
-            connected.len()
-        );
+        let connect = |_| std::net::TcpStream::connect(address).unwrap();
+        let connected = Vec::from_iter((0..100).map(connect));
+        let found = backlog(&listener).unwrap().flatten();
+        assert_eq!(found.count(), connected.len());
     }
 }

@@ -10,7 +10,7 @@ use letterbox_common::process::{
     shares::{Share, Shares},
 };
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics;
 
@@ -58,7 +58,7 @@ impl ListenerPlaces {
     }
 
     /// Waits for a free place.
-    pub(super) async fn free(&self) -> std::io::Result<OwnedSemaphorePermit> {
+    pub(super) async fn free(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
         if let Some(free) = self.free_now() {
             return Ok(free);
         }
@@ -66,7 +66,7 @@ impl ListenerPlaces {
         let free = self.free.clone().acquire_owned().await;
         // If nobody was idle, the next one that is need not make room any more.
         let _ = self.wanted.notified().now_or_never();
-        free.map_err(std::io::Error::other)
+        free
     }
 
     /// A free place, if there is one.

@@ -44,9 +44,7 @@ impl<S> ErrorEnvelopeStream<S> {
             envelope: Bytes::new(),
         }
     }
-}
 
-impl<S> ErrorEnvelopeStream<S> {
     /// The inner stream. No envelope may be pending.
     pub(super) fn into_inner(self) -> S {
         self.stream
@@ -124,13 +122,9 @@ fn bare_refusal(bytes: &[u8]) -> Option<StatusCode> {
         return None;
     }
     let marker = response::MARKER_HEADER;
-    let is_ours = bytes
-        .windows(marker.as_str().len())
-        .any(|part| part == marker.as_str().as_bytes());
-    if is_ours {
-        None
-    } else {
-        StatusCode::from_bytes(status).ok()
+    match memmem::find(bytes, marker.as_str().as_bytes()) {
+        Some(_) => None,
+        None => StatusCode::from_bytes(status).ok(),
     }
 }
 
@@ -174,10 +168,8 @@ mod tests {
     fn only_bare_refusals_are_replaced() {
         let bare =
             b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
-        assert_eq!(
-            bare_refusal(bare),
-            Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
-        );
+        let too_large = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        assert_eq!(bare_refusal(bare), Some(too_large));
         let ours = b"HTTP/1.1 404 Not Found\r\nx-content-type-options: nosniff\r\n\r\n";
         let others: [&[u8]; 4] = [
             ours,
@@ -186,12 +178,8 @@ mod tests {
             b"HTTP/1.1 4",
         ];
         for bytes in others {
-            assert_eq!(
-                bare_refusal(bytes),
-                None,
-                "{}",
-                String::from_utf8_lossy(bytes)
-            );
+            let shown = String::from_utf8_lossy(bytes);
+            assert_eq!(bare_refusal(bytes), None, "{shown}");
         }
     }
 }

@@ -166,15 +166,9 @@ mod tests {
         settlements.confirm(batch);
         let first = settlements.take_confirmed();
         assert_eq!(first.ids(), [batch]);
-        assert_eq!(
-            settlements.confirmed(),
-            [batch],
-            "known while it is written"
-        );
-        assert!(
-            settlements.take_confirmed().ids().is_empty(),
-            "by one at a time"
-        );
+        // Known while it is written, and by one at a time.
+        assert_eq!(settlements.confirmed(), [batch]);
+        assert!(settlements.take_confirmed().ids().is_empty());
         drop(first);
         let second = settlements.take_confirmed();
         assert_eq!(second.ids(), [batch]);

@@ -107,30 +107,24 @@ impl Proofs {
         checked.inspect_err(|unproven| {
             metrics::UNPROVEN.add([unproven.reason()], 1);
             // Without a valid challenge of a form a sender must not be able to raise the work.
-            if matches!(
-                unproven,
-                Unproven::Nonce | Unproven::TooSoon | Unproven::Trap
-            ) {
-                self.pressures.note(token);
+            match unproven {
+                Unproven::Missing | Unproven::Challenge => {}
+                Unproven::Nonce | Unproven::TooSoon | Unproven::Trap => self.pressures.note(token),
             }
         })
     }
 
     fn judge(&self, token: TokenHash, key: &str, given: &Proof) -> Result<(), Unproven> {
-        let (said, mac) = given
-            .challenge
-            .rsplit_once('.')
-            .ok_or(Unproven::Challenge)?;
+        let parts = given.challenge.rsplit_once('.');
+        let (said, mac) = parts.ok_or(Unproven::Challenge)?;
         let mac = Signature::parse(mac.as_bytes()).map_err(|_| Unproven::Challenge)?;
         let parts = [&token.as_bytes()[..], said.as_bytes()];
         if !self.keys.has_signed(&mac, PURPOSE, &parts) {
             return Err(Unproven::Challenge);
         }
         // The MAC shows that a gateway made it, so these are numbers.
-        let mut numbers = said
-            .split('.')
-            .map(|number| number.parse::<u64>().unwrap_or(0));
-        let mut next = || numbers.next().unwrap_or(0);
+        let mut numbers = said.split('.').map(|number| number.parse::<u64>());
+        let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
         let made = next();
         let bits = next();
         let least_seconds = next();

@@ -22,7 +22,7 @@ use super::{
     store::{self, StoredSecret},
     verifier::{Checks, Verifier},
 };
-use crate::metrics;
+use crate::{metrics, recent::cache};
 use letterbox_common::batcher::LookUp;
 
 /// The decoy could not be created.
@@ -77,7 +77,7 @@ pub(super) struct KeysByAddress {
     told: Cache<WebhookAddress, ()>,
     /// The verifiers of webhooks, by the version of their rows.
     verifiers: Cache<(WebhookAddress, i64), MadeVerifier>,
-    decoy: Arc<Decoy>,
+    pub(super) decoy: Arc<Decoy>,
 }
 
 /// The verifier of a webhook, or why what is stored makes none.
@@ -87,37 +87,27 @@ type MadeVerifier = Result<Arc<Verifier>, String>;
 const MAX_VERIFIERS: u64 = 10_000;
 
 /// Stands in for a webhook that does not exist, so that its absence takes no less work.
-struct Decoy {
+pub(super) struct Decoy {
     sealed: Vec<u8>,
-    verifier: Arc<Verifier>,
+    pub(super) verifier: Arc<Verifier>,
 }
 
 impl KeysByAddress {
-    /// Creates the look-up and its decoy, and also returns the decoy's verifier.
-    pub(super) fn new(
-        database: Database,
-        keys: KeyRing,
-    ) -> Result<(Self, Arc<Verifier>), DecoyError> {
+    /// Creates the look-up and its decoy.
+    pub(super) fn new(database: Database, keys: KeyRing) -> Result<Self, DecoyError> {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
         let sealed = keys.seal(place(address), secret.expose())?;
         let verifier = Verifier::new(Checks::decoy(), (address.webhook, 0), &secret, None);
         let verifier = Arc::new(verifier.map_err(DecoyError::Key)?);
-        let looking_up = Self {
+        Ok(Self {
             database,
             keys,
             trouble: LookUpTrouble::default(),
-            told: Cache::builder()
-                .max_capacity(MAX_TOLD)
-                .time_to_live(TROUBLE)
-                .build(),
+            told: cache(MAX_TOLD, TROUBLE),
             verifiers: Cache::new(MAX_VERIFIERS),
-            decoy: Arc::new(Decoy {
-                sealed,
-                verifier: verifier.clone(),
-            }),
-        };
-        Ok((looking_up, verifier))
+            decoy: Arc::new(Decoy { sealed, verifier }),
+        })
     }
 
     /// The verifier of a found webhook, or the decoy's.
@@ -183,16 +173,12 @@ impl LookUp for KeysByAddress {
         let mut wanted = items.clone();
         wanted.sort_unstable();
         wanted.dedup();
-        let addresses = wanted
-            .iter()
-            .map(|address| (address.workspace, address.webhook));
+        let addresses = wanted.iter().map(|one| (one.workspace, one.webhook));
         let (workspaces, webhooks): (Vec<_>, Vec<_>) = addresses.unzip();
         let decoy = &self.decoy.sealed;
         let found = store::find_secrets(&self.database, &workspaces, &webhooks, decoy).await?;
-        let found: HashMap<_, _> = found
-            .iter()
-            .map(|one| (one.address, self.found(one)))
-            .collect();
+        let found = found.iter().map(|one| (one.address, self.found(one)));
+        let found: HashMap<_, _> = found.collect();
         Ok(items.iter().map(|address| found[address].clone()).collect())
     }
 }

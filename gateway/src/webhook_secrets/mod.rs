@@ -11,14 +11,9 @@
 mod look_up;
 mod second_look;
 mod store;
-mod suspects;
 mod verifier;
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{
     process::{client_address::ClientAddress, vital::vital},
@@ -32,20 +27,27 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use self::look_up::{FoundSecret, KeysByAddress, LookUpTrouble};
+use self::look_up::{FoundSecret, KeysByAddress};
 pub(crate) use self::{
     look_up::DecoyError,
     store::STATEMENTS,
     verifier::{Presented, Proven},
 };
-use self::{second_look::SecondLooks, suspects::Suspects, verifier::Verifier};
-use crate::faults::WebhookFault;
+use self::{second_look::SecondLooks, verifier::Verifier};
+use crate::{
+    faults::WebhookFault,
+    recent::{Counts, cache},
+};
 use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
 const MAX_CACHED: u64 = 10_000;
 /// Long, so that a webhook in use is never looked up: what its key opens is claimed only while the
 /// webhook is live.
 const CACHE_TTL: Duration = Duration::from_secs(3600);
+/// Wrong signatures of one client in a minute that make it suspect.
+const MANY: u32 = 60;
+const MANY_WITHIN: Duration = Duration::from_secs(60);
+const MAX_CLIENTS: u64 = 100_000;
 /// How often the gateway looks which algorithms there are. No request makes it look.
 const KINDS_EVERY: Duration = Duration::from_secs(30);
 
@@ -61,13 +63,14 @@ pub(crate) enum VerifyError {
 /// Verifies signatures.
 pub(crate) struct WebhookSecrets {
     lookup: Batcher<LookUps<KeysByAddress>>,
-    /// Look-ups for clients with many wrong signatures.
+    /// Look-ups for clients with many wrong signatures: the flood of one does not hold up the first
+    /// request of another's webhook. They are answered like all, because many senders may share an
+    /// address.
     suspect_lookup: Batcher<LookUps<KeysByAddress>>,
-    suspects: Suspects,
+    wrong_signatures: Counts<ClientAddress>,
     cache: Cache<WebhookAddress, Arc<Verifier>>,
-    /// Checked if no key is cached.
-    decoy: Arc<Verifier>,
-    trouble: LookUpTrouble,
+    /// Has the decoy, which is checked if no key is cached.
+    by_address: KeysByAddress,
     second_looks: SecondLooks,
     kinds: Arc<Kinds>,
     _ends: DropGuard,
@@ -80,36 +83,27 @@ impl WebhookSecrets {
         keys: KeyRing,
         tasks: &TaskTracker,
     ) -> Result<Self, DecoyError> {
-        let (lookup, decoy) = KeysByAddress::new(database, keys)?;
-        let trouble = lookup.trouble.clone();
+        let by_address = KeysByAddress::new(database, keys)?;
         let kinds = Arc::<Kinds>::default();
-        let noticing = notice_kinds(lookup.database.clone(), Arc::downgrade(&kinds));
+        let noticing = notice_kinds(by_address.database.clone(), kinds.clone());
         let ended = CancellationToken::new();
         let until = ended.clone();
         tasks.spawn(vital("webhook_kinds", async move {
             let _ = until.run_until_cancelled(noticing).await;
         }));
         let start = |name| {
-            Batcher::start(
-                name,
-                BatchLimits::SMALL_ITEMS,
-                LookUps(lookup.clone()),
-                tasks,
-            )
+            let lookups = LookUps(by_address.clone());
+            Batcher::start(name, BatchLimits::SMALL_ITEMS, lookups, tasks)
         };
         Ok(Self {
-            trouble,
             second_looks: SecondLooks::default(),
             kinds,
             _ends: ended.drop_guard(),
             lookup: start("webhook_secrets"),
             suspect_lookup: start("suspect_webhook_secrets"),
-            suspects: Suspects::default(),
-            cache: Cache::builder()
-                .max_capacity(MAX_CACHED)
-                .time_to_live(CACHE_TTL)
-                .build(),
-            decoy,
+            wrong_signatures: Counts::new(MAX_CLIENTS, MANY_WITHIN),
+            cache: cache(MAX_CACHED, CACHE_TTL),
+            by_address,
         })
     }
 
@@ -153,15 +147,15 @@ impl WebhookSecrets {
             proven
         };
         let cached = self.cache.get(&address).filter(|cached| !cached.is_over());
-        if let Some(proven) = check(cached.as_deref(), &self.decoy) {
+        if let Some(proven) = check(cached.as_deref(), &self.by_address.decoy.verifier) {
             return Ok(proven);
         }
         let client = presented.from.into();
         let found = self.look_up(address, client).await?;
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
         let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier) else {
-            let is_suspect = self.suspects.contains(client);
-            self.suspects.count(client);
+            let is_suspect = self.is_suspect(client);
+            self.wrong_signatures.add(client);
             let reason = verifier.complaint(presented);
             // Looked for whatever the reason is, so that it takes as long.
             let tools = tools_of(presented.request.headers);
@@ -179,7 +173,7 @@ impl WebhookSecrets {
 
     fn refuse(&self, fault: WebhookFault) -> VerifyError {
         // A webhook whose secret can't be decrypted answers the same: they must not be told apart.
-        if self.trouble.is_recent() {
+        if self.by_address.trouble.is_recent() {
             VerifyError::Unavailable
         } else {
             VerifyError::Refused(fault)
@@ -221,12 +215,16 @@ impl WebhookSecrets {
         address: WebhookAddress,
         client: ClientAddress,
     ) -> Result<FoundSecret, VerifyError> {
-        let lookup = match self.suspects.contains(client) {
+        let lookup = match self.is_suspect(client) {
             true => &self.suspect_lookup,
             false => &self.lookup,
         };
         let found = lookup.look_up(address).await;
         found.map_err(|_| VerifyError::Unavailable)
+    }
+
+    fn is_suspect(&self, client: ClientAddress) -> bool {
+        self.wrong_signatures.of(&client) >= MANY
     }
 
     /// Forgets a webhook that turned out to be gone.
@@ -236,10 +234,9 @@ impl WebhookSecrets {
 }
 
 /// Sees to it that refusals take as long as the slowest algorithms that webhooks have.
-async fn notice_kinds(database: Database, kinds: Weak<Kinds>) {
+async fn notice_kinds(database: Database, kinds: Arc<Kinds>) {
     loop {
         let ways = store::find_ways(&database).await.unwrap_or_default();
-        let Some(kinds) = kinds.upgrade() else { return };
         for way in ways {
             let known = way.tool.parse::<Tool>().ok().and_then(Tool::rules);
             let custom = || Rules::parse(way.rules.as_deref()?).ok();
@@ -247,7 +244,6 @@ async fn notice_kinds(database: Database, kinds: Weak<Kinds>) {
                 kinds.add(rules.algorithm);
             }
         }
-        drop(kinds);
         tokio::time::sleep(KINDS_EVERY).await;
     }
 }

@@ -14,7 +14,7 @@ use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::verifier::{Presented, Verifier};
-use crate::faults::SecondLook;
+use crate::{faults::SecondLook, recent::cache};
 
 /// Maximum requests that wait for their second look.
 const AT_ONCE: usize = 4;
@@ -33,10 +33,9 @@ pub(super) struct SecondLooks {
 
 impl Default for SecondLooks {
     fn default() -> Self {
-        let recent = Cache::builder().max_capacity(MAX_RECENT);
         Self {
             places: Arc::new(Semaphore::new(AT_ONCE)),
-            recent: recent.time_to_live(EVERY).build(),
+            recent: cache(MAX_RECENT, EVERY),
         }
     }
 }

@@ -44,10 +44,8 @@ impl WorkQueues {
         stop: CancellationToken,
     ) {
         for pause in retry_delays(FIRST_PAUSE) {
-            if store::announce_work_queues(&database, queues.into())
-                .await
-                .is_ok()
-            {
+            let announcing = store::announce_work_queues(&database, queues.into());
+            if announcing.await.is_ok() {
                 self.0.store(queues, Relaxed);
                 return;
             }

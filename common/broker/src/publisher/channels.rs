@@ -23,6 +23,7 @@ use super::{
 use crate::{
     BrokerError, Message,
     error::{close_channel, with_timeout},
+    message::MANDATORY,
     metrics,
 };
 
@@ -202,22 +203,11 @@ async fn send(
         properties,
         body,
     } = job.message;
-    // Otherwise the broker would acknowledge a message that it has no queue for.
-    let mandatory = BasicPublishOptions {
-        mandatory: true,
-        ..Default::default()
-    };
+    let exchange = exchange.into();
+    let key = routing_key.into();
+    let publishing = channel.basic_publish(exchange, key, MANDATORY, &body, properties);
     // On an error the sender is dropped, which its caller reads as `Lost`.
-    let pending = channel
-        .basic_publish(
-            exchange.into(),
-            routing_key.into(),
-            mandatory,
-            &body,
-            properties,
-        )
-        .await?;
-    Ok(Some((pending, job.confirm)))
+    Ok(Some((publishing.await?, job.confirm)))
 }
 
 /// Waits for one confirm and forwards it to its caller. An error ends the session, and everything

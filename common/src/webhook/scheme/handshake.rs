@@ -83,10 +83,7 @@ impl Rules {
     /// done whatever is asked, and for webhooks of which nothing is asked.
     #[must_use]
     pub fn answer_query(&self, keys: &Keys, request: &WebhookRequest<'_>) -> Option<Reply> {
-        let query = request
-            .target
-            .split_once('?')
-            .map_or("", |(_, query)| query);
+        let (_, query) = request.target.split_once('?').unwrap_or(("", ""));
         let asked = Asked::parse(query)?;
         let signed = WebhookRequest {
             body: query.as_bytes(),
@@ -106,11 +103,8 @@ impl Rules {
         let is_signed = self.verifies(key, signed, 0);
         match self.handshake? {
             Handshake::Meta if knows_token && asked.mode.as_deref() == Some("subscribe") => {
-                let challenge = asked
-                    .challenge
-                    .clone()
-                    .filter(|challenge| fits(challenge))?;
-                Some(Reply::Text(challenge))
+                let challenge = asked.challenge.as_ref().filter(|text| fits(text))?;
+                Some(Reply::Text(challenge.clone()))
             }
             Handshake::X if is_signed && fits(crc_token) => {
                 let token = format!("sha256={}", BASE64_STANDARD.encode(mac?));

@@ -21,11 +21,6 @@ const TEXTS: [&str; 4] = [
 ];
 /// Parts of the names of headers that may have a signature.
 const NAMES: [&str; 3] = ["sign", "hmac", "digest"];
-const HMACS: [Algorithm; 3] = [
-    Algorithm::HmacSha256,
-    Algorithm::HmacSha512,
-    Algorithm::HmacSha1,
-];
 const TIMES: [TimeFormat; 3] = [
     TimeFormat::Seconds,
     TimeFormat::Milliseconds,
@@ -89,7 +84,7 @@ impl Rules {
         for header in [self.header.clone()].into_iter().chain(names) {
             for prefix in [&*self.prefix].into_iter().chain(PREFIXES) {
                 for encoding in Encoding::ALL.iter().copied() {
-                    for algorithm in HMACS {
+                    for algorithm in Algorithm::HMACS {
                         let rules = Self {
                             header: header.clone(),
                             prefix: prefix.to_owned(),
@@ -150,6 +145,8 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{
         super::{
             Headers,
@@ -168,51 +165,33 @@ mod tests {
 
     #[test]
     fn what_the_tool_does_otherwise_is_told() {
-        let own = r#"{"header": "x-sig", "encoding": "hex", "signed": "{body}"}"#;
-        let timed = r#"{"header": "x-sig", "encoding": "hex", "signed": "{timestamp}.{body}",
-            "timestamp_header": "x-time"}"#;
-        for (own, change, told) in [
-            (own, ("\"hex\"", "\"base64\""), "encoding \"base64\""),
-            (own, ("\"hex\"", "\"upper_hex\""), "encoding \"upper_hex\""),
+        let own = json!({"header": "x-sig", "encoding": "hex", "signed": "{body}"});
+        let timed = json!({"header": "x-sig", "encoding": "hex", "signed": "{timestamp}.{body}",
+            "timestamp_header": "x-time"});
+        for (own, others) in [
+            (&own, json!({"encoding": "base64"})),
+            (&own, json!({"encoding": "upper_hex"})),
+            (&own, json!({"header": "x-my-signature"})),
+            (&own, json!({"prefix": "sha256="})),
+            (&own, json!({"secret": "base64"})),
             (
-                own,
-                ("x-sig", "x-my-signature"),
-                "header \"x-my-signature\"",
+                &own,
+                json!({"algorithm": "hmac-sha1", "encoding": "base64", "prefix": "sha1="}),
             ),
-            (
-                own,
-                ("\"hex\"", "\"hex\", \"prefix\": \"sha256=\""),
-                "prefix \"sha256=\"",
-            ),
-            (
-                own,
-                ("\"hex\"", "\"hex\", \"secret\": \"base64\""),
-                "secret \"base64\"",
-            ),
-            (
-                own,
-                (
-                    "\"hex\"",
-                    "\"base64\", \"algorithm\": \"hmac-sha1\", \"prefix\": \"sha1=\"",
-                ),
-                "algorithm \"hmac-sha1\", encoding \"base64\", prefix \"sha1=\"",
-            ),
-            (own, ("{body}", "{url}{body}"), "signed \"{url}{body}\""),
-            (timed, ("p}.{", "p}{"), "signed \"{timestamp}{body}\""),
-            (
-                timed,
-                (
-                    "\"x-time\"",
-                    "\"x-time\", \"timestamp_format\": \"milliseconds\"",
-                ),
-                "timestamp_format \"milliseconds\"",
-            ),
+            (&own, json!({"signed": "{url}{body}"})),
+            (&timed, json!({"signed": "{timestamp}{body}"})),
+            (&timed, json!({"timestamp_format": "milliseconds"})),
         ] {
-            let tools = custom(&own.replace(change.0, change.1));
-            let headers = signed(&tools, SECRET, "{}", NOW, "");
+            let mut tools = own.clone();
+            let others = others.as_object().unwrap();
+            tools.as_object_mut().unwrap().extend(others.clone());
+            let told = others.iter().map(|(name, value)| format!("{name} {value}"));
+            let told = Vec::from_iter(told).join(", ");
+            let headers = signed(&custom(&tools.to_string()), SECRET, "{}", NOW, "");
             let secret = Secret::new(SECRET.into());
-            let near = |body| custom(own).near_miss(&secret, &request(&headers, body), NOW);
-            assert_eq!(near(b"{}").as_deref(), Some(told), "{change:?}");
+            let own = custom(&own.to_string());
+            let near = |body| own.near_miss(&secret, &request(&headers, body), NOW);
+            assert_eq!(near(b"{}"), Some(told), "{tools}");
             assert_eq!(near(b"[]"), None, "another body");
         }
     }
@@ -227,8 +206,7 @@ mod tests {
         }
         let none = Secret::new(SECRET.into());
         let unsigned = Headers::new();
-        let told = tools_that_fit(&none, &request(&unsigned, b"{}"), NOW);
-        assert_eq!(told, None);
+        assert_eq!(tools_that_fit(&none, &request(&unsigned, b"{}"), NOW), None);
     }
 
     /// Whoever knows a public key could make an HMAC with its text: that is right for nobody.

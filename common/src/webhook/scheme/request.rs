@@ -47,13 +47,12 @@ impl Rules {
         let given = self.parts(request.headers);
         let parts = given.unwrap_or_default();
         let signatures = self.signatures(request.headers);
-        let is_signed = keys.verify(&self.signed.filled(request, &parts), &signatures);
+        let template = &self.signed;
+        let is_signed = keys.verify(&template.filled(request, &parts), &signatures);
         is_signed
             && given.is_some()
             && self.is_timely(parts.timestamp, now)
-            && self
-                .signed
-                .are_told_apart(request, &parts, self.timestamp_format)
+            && template.are_told_apart(request, &parts, self.timestamp_format)
     }
 
     /// Why the signature of a request does not verify.

@@ -51,7 +51,7 @@ pub struct Rules {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp_header: Option<String>,
     /// How the time is written.
-    #[serde(default = "seconds", skip_serializing_if = "is_seconds")]
+    #[serde(default, skip_serializing_if = "is_usual")]
     pub timestamp_format: TimeFormat,
     /// How far the time may be off, in seconds.
     #[serde(default = "usual_tolerance")]
@@ -60,17 +60,14 @@ pub struct Rules {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_header: Option<String>,
     /// What is computed of the signed text.
-    #[serde(
-        default = "usual_algorithm",
-        skip_serializing_if = "is_usual_algorithm"
-    )]
+    #[serde(default, skip_serializing_if = "is_usual")]
     pub algorithm: Algorithm,
     /// How the signature is written.
     pub encoding: Encoding,
     /// The signed text.
     pub signed: Template,
     /// How the text of the secret encodes the key of an HMAC.
-    #[serde(default = "plain_text")]
+    #[serde(default)]
     pub secret: SecretEncoding,
     /// What the tool asks before it sends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,30 +95,12 @@ impl Header {
     }
 }
 
-fn seconds() -> TimeFormat {
-    TimeFormat::Seconds
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_seconds(format: &TimeFormat) -> bool {
-    *format == TimeFormat::Seconds
+fn is_usual<T: Default + PartialEq>(word: &T) -> bool {
+    *word == T::default()
 }
 
 fn usual_tolerance() -> u32 {
     TOLERANCE
-}
-
-fn usual_algorithm() -> Algorithm {
-    Algorithm::HmacSha256
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_usual_algorithm(algorithm: &Algorithm) -> bool {
-    *algorithm == Algorithm::HmacSha256
-}
-
-fn plain_text() -> SecretEncoding {
-    SecretEncoding::Text
 }
 
 impl Rules {
@@ -142,13 +121,9 @@ impl Rules {
         if names.is_empty() || names.len() > MAX_HEADERS {
             return Err(RulesError::Header("header"));
         }
-        let others = [
-            ("timestamp_header", &self.timestamp_header),
-            ("id_header", &self.id_header),
-        ];
-        let others = others
-            .iter()
-            .filter_map(|(what, name)| Some((*what, name.as_ref()?)));
+        let times = self.timestamp_header.iter();
+        let others = times.map(|name| ("timestamp_header", name));
+        let others = others.chain(self.id_header.iter().map(|name| ("id_header", name)));
         for (what, name) in names.iter().map(|name| ("header", name)).chain(others) {
             if name.parse::<HeaderName>().is_err() {
                 return Err(RulesError::Header(what));
@@ -209,9 +184,8 @@ impl Rules {
             SecretEncoding::Base64 => {
                 // As some show it, with the version of the signature.
                 let text = text.strip_prefix(b"v1,").unwrap_or(text);
-                let text = text
-                    .strip_prefix(STANDARD_PREFIX.as_bytes())
-                    .unwrap_or(text);
+                let bare = text.strip_prefix(STANDARD_PREFIX.as_bytes());
+                let text = bare.unwrap_or(text);
                 let decoded = BASE64_STANDARD.decode(text);
                 decoded.map_err(|_| InvalidKey::Secret)?
             }

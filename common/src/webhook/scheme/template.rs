@@ -188,10 +188,8 @@ impl Template {
         parts: &Parts<'a>,
     ) -> impl Iterator<Item = &'a [u8]> + Clone + use<'a> {
         let (request, parts) = (*request, *parts);
-        let (path, query) = request
-            .target
-            .split_once('?')
-            .unwrap_or((request.target, ""));
+        let target = request.target;
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
         self.pieces.iter().flat_map(move |piece| {
             let (first, second): (&[u8], &str) = match piece {
                 Piece::Text(text) => (text.as_bytes(), ""),

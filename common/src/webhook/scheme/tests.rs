@@ -29,6 +29,14 @@ pub(super) fn headers(given: &[(&str, &str)]) -> Headers {
     headers
 }
 
+fn of_signed(signed: &Signed) -> Headers {
+    let given = signed
+        .headers
+        .iter()
+        .map(|(name, value)| (&**name, &**value));
+    headers(&Vec::from_iter(given))
+}
+
 pub(super) fn request<'a>(headers: &'a Headers, body: &'a [u8]) -> WebhookRequest<'a> {
     WebhookRequest {
         method: "POST",
@@ -44,16 +52,16 @@ fn verifies(rules: &Rules, secret: &str, given: &[(&str, &str)], body: &str, now
     rules.verifies(&keys, &request(&headers(given), body.as_bytes()), now)
 }
 
+/// Whether these headers sign `{}` with the secret `secret`.
+fn are_right(rules: &Rules, given: &[(&str, &str)], now: u64) -> bool {
+    verifies(rules, "secret", given, "{}", now)
+}
+
 /// A body that is signed, with the headers of that.
 pub(super) fn signed(rules: &Rules, secret: &str, body: &str, now: u64, id: &str) -> Headers {
     let keys = rules.keys(&Secret::new(secret.into())).unwrap();
     let signed = rules.sign(&keys, URL, body.as_bytes(), now, id).unwrap();
-    let given: Vec<_> = signed
-        .headers
-        .iter()
-        .map(|(a, b)| (a.as_str(), b.as_str()))
-        .collect();
-    headers(&given)
+    of_signed(&signed)
 }
 
 #[test]
@@ -105,12 +113,14 @@ fn times_are_bounded() {
 #[test]
 fn several_signatures_are_looked_at() {
     let stripe = rules("stripe");
-    let value = signed(&stripe, "secret", "{}", 1_492_774_577, "")["stripe-signature"].clone();
-    let value = value.to_str().unwrap();
+    let now = 1_492_774_577;
+    let sent = signed(&stripe, "secret", "{}", now, "");
+    let value = sent["stripe-signature"].to_str().unwrap();
     // openssl dgst -sha256 -hmac secret
     let known = "2ddb0fdc1ad242a0eece9d964270ad86442b7381d25d1f99cd41a46999919e32";
     assert_eq!(value, format!("t=1492774577,v1={known}"));
     let other = known.replace('2', "3");
+    let others = |count| format!("v1={other},").repeat(count);
     for (value, is_good) in [
         (format!("t=1492774577,v1={other},v1={known}"), true),
         (format!("v1={known},v1={other},t=1492774577"), true),
@@ -119,86 +129,47 @@ fn several_signatures_are_looked_at() {
         (format!("t=1492774577,t=1492774578,v1={known}"), false),
         (format!("t=1492774578,v1={known}"), false),
         (format!("v1={known}"), false),
-        (
-            format!(
-                "t=1492774577,{}v1={known}",
-                format!("v1={other},").repeat(7)
-            ),
-            true,
-        ),
-        (
-            format!(
-                "t=1492774577,{}v1={known}",
-                format!("v1={other},").repeat(8)
-            ),
-            false,
-        ),
+        (format!("t=1492774577,{}v1={known}", others(7)), true),
+        (format!("t=1492774577,{}v1={known}", others(8)), false),
     ] {
         let given = [("stripe-signature", value.as_str())];
-        assert_eq!(
-            verifies(&stripe, "secret", &given, "{}", 1_492_774_577),
-            is_good,
-            "{value}"
-        );
+        assert_eq!(are_right(&stripe, &given, now), is_good, "{value}");
     }
     // Places, two separators, and a header for each key.
     let places = custom(&json!({"header": "x", "encoding": "hex", "separator": ",",
         "timestamp_place": 0, "signed": "{timestamp}.{body}"}));
-    let given = [("x", &*format!("1492774577,{other},{known}"))];
-    assert!(verifies(&places, "secret", &given, "{}", 1_492_774_577));
+    let given = format!("1492774577,{other},{known}");
+    assert!(are_right(&places, &[("x", &given)], now));
     let pairs = custom(&json!({"header": "x", "encoding": "hex", "separator": ", ",
         "prefix": "v1=", "timestamp_key": "t", "signed": "{timestamp}.{body}"}));
     let given = format!("t=1492774577,v1={other} t=1492774577,v1={known}");
-    assert!(verifies(
-        &pairs,
-        "secret",
-        &[("x", &given)],
-        "{}",
-        1_492_774_577
-    ));
+    assert!(are_right(&pairs, &[("x", &given)], now));
     let headers = custom(&json!({"header": ["x-1", "x-2"], "encoding": "hex", "signed": "{body}"}));
-    let right = signed(&headers, "secret", "{}", 0, "")["x-1"].clone();
-    let right = right.to_str().unwrap();
+    let sent = signed(&headers, "secret", "{}", 0, "");
+    let right = sent["x-1"].to_str().unwrap();
     let given = [("x-1", other.as_str()), ("x-2", right)];
-    assert!(verifies(&headers, "secret", &given, "{}", 0));
-    assert!(verifies(&headers, "secret", &given[1..], "{}", 0));
-    assert!(!verifies(&headers, "secret", &given[..1], "{}", 0));
+    assert!(are_right(&headers, &given, 0));
+    assert!(are_right(&headers, &given[1..], 0));
+    assert!(!are_right(&headers, &given[..1], 0));
 }
 
 #[test]
 fn algorithms_and_spellings() {
     // printf {} | openssl dgst -sha1 -hmac secret, and so on; the last two in base64.
-    for (algorithm, encoding, known) in [
-        (
-            "hmac-sha1",
-            "hex",
-            "5d61605c3feea9799210ddcb71307d4ba264225f",
-        ),
-        (
-            "hmac-sha1",
-            "upper_hex",
-            "5D61605C3FEEA9799210DDCB71307D4BA264225F",
-        ),
-        ("hmac-sha1", "base64", "XWFgXD/uqXmSEN3LcTB9S6JkIl8="),
-        ("hmac-sha1", "base64url", "XWFgXD_uqXmSEN3LcTB9S6JkIl8="),
-        ("hmac-sha1", "base64url", "XWFgXD_uqXmSEN3LcTB9S6JkIl8"),
+    for (encoding, known) in [
+        ("hex", "5d61605c3feea9799210ddcb71307d4ba264225f"),
+        ("upper_hex", "5D61605C3FEEA9799210DDCB71307D4BA264225F"),
+        ("base64", "XWFgXD/uqXmSEN3LcTB9S6JkIl8="),
+        ("base64url", "XWFgXD_uqXmSEN3LcTB9S6JkIl8="),
+        ("base64url", "XWFgXD_uqXmSEN3LcTB9S6JkIl8"),
     ] {
-        let rules = custom(
-            &json!({"header": "x", "algorithm": algorithm, "encoding": encoding,
-            "signed": "{body}"}),
-        );
-        assert!(
-            verifies(&rules, "secret", &[("x", known)], "{}", 0),
-            "{encoding} {known}"
-        );
+        let rules = custom(&json!({"header": "x", "algorithm": "hmac-sha1",
+            "encoding": encoding, "signed": "{body}"}));
+        assert!(are_right(&rules, &[("x", known)], 0), "{encoding} {known}");
         for wrong in [known.to_lowercase(), known.to_uppercase()] {
             let is_same = wrong == known;
-            let given = [("x", wrong.as_str())];
-            assert_eq!(
-                verifies(&rules, "secret", &given, "{}", 0),
-                is_same,
-                "{wrong}"
-            );
+            let is_right = are_right(&rules, &[("x", &wrong)], 0);
+            assert_eq!(is_right, is_same, "{wrong}");
         }
     }
 }
@@ -207,52 +178,35 @@ fn algorithms_and_spellings() {
 #[test]
 fn parts_that_touch_say_where_they_end() {
     let close = |signed: &str, format: &str| {
-        custom(
-            &json!({"header": "s", "encoding": "hex", "timestamp_header": "t",
-            "timestamp_format": format, "id_header": "i", "signed": signed}),
-        )
+        json!({"header": "s", "encoding": "hex", "timestamp_header": "t",
+            "timestamp_format": format, "id_header": "i", "signed": signed})
     };
-    let rules = close("{id}{timestamp}{body}", "seconds");
-    let sent = signed(&rules, "secret", r#"{"a":1}"#, 1_531_420_618, "id7");
-    let signature = sent["s"].to_str().unwrap();
-    let given = |id, time, body| {
-        let given = [("s", signature), ("t", time), ("i", id)];
-        verifies(&rules, "secret", &given, body, 1_531_420_618)
+    // What is signed with an id, a time and a body, given as others.
+    let is_right = |rules: &Value, of: (&str, u64, &str), given: (&str, &str, &str)| {
+        let rules = custom(rules);
+        let sent = signed(&rules, "secret", of.2, of.1, of.0);
+        let (id, time, body) = given;
+        let headers = [("s", sent["s"].to_str().unwrap()), ("t", time), ("i", id)];
+        verifies(&rules, "secret", &headers, body, time.parse().unwrap_or(0))
     };
-    assert!(given("id7", "1531420618", r#"{"a":1}"#));
+    let now = 1_531_420_618;
+    let touching = close("{id}{timestamp}{body}", "seconds");
+    let given = ("id7", "1531420618", r#"{"a":1}"#);
+    assert!(is_right(&touching, ("id7", now, r#"{"a":1}"#), given));
     // The same bytes, cut in other places: a zero before the time is none of its ten digits.
-    let rules = close("{id}{timestamp}{body}", "seconds");
-    let sent = signed(&rules, "secret", "{}", 1_531_420_618, "id0");
-    let given = [
-        ("s", sent["s"].to_str().unwrap()),
-        ("t", "01531420618"),
-        ("i", "id"),
-    ];
-    assert!(!verifies(&rules, "secret", &given, "{}", 1_531_420_618));
+    let given = ("id", "01531420618", "{}");
+    assert!(!is_right(&touching, ("id0", now, "{}"), given));
     // A body that is no object could lend its digits.
     let rules = close("{id}.{timestamp}{body}", "seconds");
-    let sent = signed(&rules, "secret", "7", 153_142_061, "i");
-    let given = [
-        ("s", sent["s"].to_str().unwrap()),
-        ("t", "1531420617"),
-        ("i", "i"),
-    ];
-    assert!(!verifies(&rules, "secret", &given, "", 1_531_420_617));
+    let given = ("i", "1531420617", "");
+    assert!(!is_right(&rules, ("i", 153_142_061, "7"), given));
     // A time of any form, and the id next to it, hold none of the signs between them.
     let rules = close("{id}.{timestamp}.{body}", "unchecked");
-    let sent = signed(&rules, "secret", "{}", 1_531_420_618, "a.b");
-    let signature = sent["s"].to_str().unwrap();
-    for (id, time) in [("a", "b.1531420618"), ("a.b", "1531420618")] {
-        let given = [("s", signature), ("t", time), ("i", id)];
-        assert!(!verifies(&rules, "secret", &given, "{}", 0), "{id} {time}");
+    for given in [("a", "b.1531420618", "{}"), ("a.b", "1531420618", "{}")] {
+        assert!(!is_right(&rules, ("a.b", now, "{}"), given), "{given:?}");
     }
-    let sent = signed(&rules, "secret", "{}", 1_531_420_618, "a-b");
-    let given = [
-        ("s", sent["s"].to_str().unwrap()),
-        ("t", "1531420618"),
-        ("i", "a-b"),
-    ];
-    assert!(verifies(&rules, "secret", &given, "{}", 0));
+    let given = ("a-b", "1531420618", "{}");
+    assert!(is_right(&rules, ("a-b", now, "{}"), given));
     for (signed, format, is_fine) in [
         ("{body}{timestamp}{id}", "iso8601", true),
         ("{id}{timestamp}{body}", "unchecked", false),
@@ -261,14 +215,9 @@ fn parts_that_touch_say_where_they_end() {
         ("{method}{url}{body}.{id}.{timestamp}", "seconds", true),
         ("{url}{id}.{timestamp}{body}", "seconds", false),
     ] {
-        let rules = json!({"header": "s", "encoding": "hex", "timestamp_header": "t",
-            "timestamp_format": format, "id_header": "i", "signed": signed});
-        let problem = Rules::parse(&rules.to_string()).err();
-        assert_eq!(
-            problem,
-            (!is_fine).then_some(RulesError::Adjacent),
-            "{signed}"
-        );
+        let problem = Rules::parse(&close(signed, format).to_string()).err();
+        let expected = (!is_fine).then_some(RulesError::Adjacent);
+        assert_eq!(problem, expected, "{signed}");
     }
 }
 
@@ -305,16 +254,13 @@ fn the_default_is_as_it_was() {
     // printf '[1]' | openssl dgst -sha256 -hmac secret
     let known = "d832580a6b785bddc42cfd5e19af6afc8bb83961067968ee9bb8d7bdf45df058";
     assert_eq!(signature, known);
-    assert!(verifies(
-        &own,
-        "secret",
-        &[(SIGNATURE_HEADER, signature)],
-        "[1]",
-        0
-    ));
+    let is_right = |value: &str| {
+        let given = [(SIGNATURE_HEADER, value)];
+        verifies(&own, "secret", &given, "[1]", 0)
+    };
+    assert!(is_right(signature));
     for other in [format!("{signature} "), format!("{signature},{signature}")] {
-        let given = [(SIGNATURE_HEADER, other.as_str())];
-        assert!(!verifies(&own, "secret", &given, "[1]", 0), "{other}");
+        assert!(!is_right(&other), "{other}");
     }
 }
 
@@ -328,10 +274,8 @@ fn new_secrets_are_keys() {
         assert_eq!(secret.is_none(), rules.algorithm.has_public_key(), "{tool}");
         let Some(secret) = secret else { continue };
         assert!(rules.keys(&secret).is_ok(), "{tool}");
-        assert_ne!(
-            secret_for(&rules).unwrap().unwrap().expose(),
-            secret.expose()
-        );
+        let other = secret_for(&rules).unwrap().unwrap();
+        assert_ne!(other.expose(), secret.expose());
     }
     let rules = rules("standard-webhooks");
     assert!(rules.keys(&Secret::new(b"whsec_?".to_vec())).is_err());
@@ -352,8 +296,7 @@ proptest! {
         let keys = rules.keys(&secret).unwrap();
         let now = 1_792_774_577;
         let sent = rules.sign(&keys, URL, body.as_bytes(), now, &id).unwrap();
-        let given: Vec<_> = sent.headers.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        let given = headers(&given);
+        let given = of_signed(&sent);
         let here = request(&given, body.as_bytes());
         assert!(rules.verifies(&keys, &here, now), "{tool}");
         let other = rules.keys(&secret_for(rules).unwrap().unwrap()).unwrap();
@@ -374,15 +317,11 @@ fn long_headers_are_not_looked_at() {
     let secret = secret_for(&rules).unwrap().unwrap();
     let keys = rules.keys(&secret).unwrap();
     let verifies = |id: &str, signatures_before: &str| {
-        let signed = rules.sign(&keys, URL, b"{}", 1_000, id).unwrap();
-        let given = signed.headers.iter().map(|(name, value)| {
-            let is_signature = rules.header.names() == [name.clone()];
-            let before = if is_signature { signatures_before } else { "" };
-            (name.as_str(), format!("{before}{value}"))
-        });
-        let given: Vec<_> = given.collect();
-        let given: Vec<_> = given.iter().map(|(a, b)| (*a, b.as_str())).collect();
-        rules.verifies(&keys, &request(&headers(&given), b"{}"), 1_000)
+        let mut signed = rules.sign(&keys, URL, b"{}", 1_000, id).unwrap();
+        // The signature comes first.
+        let (_, value) = &mut signed.headers[0];
+        value.insert_str(0, signatures_before);
+        rules.verifies(&keys, &request(&of_signed(&signed), b"{}"), 1_000)
     };
     assert!(verifies(&"i".repeat(256), "") && !verifies(&"i".repeat(257), ""));
     let other = format!("v1,{} ", "A".repeat(43) + "=");

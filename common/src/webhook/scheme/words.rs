@@ -18,8 +18,10 @@ text_enum! {
 
 text_enum! {
     /// How the time of a request is written.
+    #[derive(Default)]
     pub enum TimeFormat {
         /// Seconds since 1970
+        #[default]
         Seconds = "seconds",
         /// Milliseconds since 1970
         Milliseconds = "milliseconds",
@@ -32,8 +34,10 @@ text_enum! {
 
 text_enum! {
     /// How the text of a secret encodes the key.
+    #[derive(Default)]
     pub enum SecretEncoding {
         /// The key itself
+        #[default]
         Text = "text",
         /// The key in base64, optionally with the prefix `whsec_`
         Base64 = "base64",

@@ -59,9 +59,9 @@ pub(super) enum Admittance {
 }
 
 impl Admittance {
-    fn token(self) -> Option<TokenHash> {
+    fn token(&self) -> Option<&TokenHash> {
         match self {
-            Self::Count { token, .. } | Self::Find { token } => token,
+            Self::Count { token, .. } | Self::Find { token } => token.as_ref(),
         }
     }
 
@@ -111,10 +111,8 @@ impl LookUp for Requests {
     async fn look_up(&self, requests: Vec<Admittance>) -> Result<Vec<Admitted>, DatabaseError> {
         // Sorted, so that two batches can't deadlock.
         let subjects = requests.iter().flat_map(|request| request.subjects());
-        let limits: BTreeMap<Vec<u8>, i32> = subjects
-            .flatten()
-            .map(|subject| (subject.key(), subject.limit()))
-            .collect();
+        let limits = subjects.flatten().map(|one| (one.key(), one.limit()));
+        let limits: BTreeMap<Vec<u8>, i32> = limits.collect();
         let (keys, limits): (Vec<_>, Vec<_>) = limits.into_iter().unzip();
         let place = |subject: Subject| {
             let found = keys.binary_search(&subject.key());
@@ -125,12 +123,9 @@ impl LookUp for Requests {
             (client.and_then(place), token.and_then(place))
         });
         let (clients, tokens): (Vec<_>, Vec<_>) = places.unzip();
-        let hashes: Vec<Option<TokenHash>> =
-            requests.iter().map(|request| request.token()).collect();
-        let hashes: Vec<Option<&[u8]>> = hashes
-            .iter()
-            .map(|token| token.as_ref().map(|token| &token.as_bytes()[..]))
-            .collect();
+        let hashes = requests.iter().map(Admittance::token);
+        let hashes = hashes.map(|token| token.map(|token| &token.as_bytes()[..]));
+        let hashes: Vec<Option<&[u8]>> = hashes.collect();
         let closed_too = requests.iter().map(|request| request.closed_too());
         let closed_too: Vec<bool> = closed_too.collect();
         let database = &self.database;

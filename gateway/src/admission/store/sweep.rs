@@ -20,11 +20,8 @@ DELETE FROM rate_limits WHERE key IN (
 
 /// Sweeps periodically until `stop`.
 pub(crate) async fn sweep(database: Database, stop: CancellationToken) {
-    while stop
-        .run_until_cancelled(tokio::time::sleep(PERIOD))
-        .await
-        .is_some()
-    {
+    let pause = || tokio::time::sleep(PERIOD);
+    while stop.run_until_cancelled(pause()).await.is_some() {
         // A failure is logged where it happens; the next sweep catches up.
         while matches!(
             sweep_rate_limits(&database, PAGE).await,
