@@ -17,8 +17,8 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings, subscription,
-    webhook,
+    Failure, Output, Result, confirm::ask, dashboard::Dashboard, file, settings::CliSettings,
+    subscription, webhook,
 };
 
 /// Begins the names of the variables in which a document's secrets are.
@@ -44,7 +44,7 @@ pub(crate) struct ApplyCommand {
     yes: bool,
 }
 
-pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result<Output> {
     let operator = settings.operator().await?;
     let workspace = operator.id_in(None, command.workspace.as_ref()).await?;
     let sets = read(&command.files, workspace)?;
@@ -109,7 +109,7 @@ async fn broker_of(
     operator: &Operator,
     sets: &[Set],
     plans: &[Plan<'_>],
-) -> Result<Option<BrokerTarget>, Failure> {
+) -> Result<Option<BrokerTarget>> {
     let is_needed = plans.iter().any(Plan::needs_broker);
     let is_of_use = sets.iter().any(Set::names_queues) && AMQP_URL.read()?.is_some();
     if !is_needed && !is_of_use {
@@ -134,7 +134,7 @@ fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
 }
 
 /// The documents of each workspace.
-fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, Failure> {
+fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>> {
     let mut sets = Vec::new();
     let mut names = BTreeSet::new();
     let mut set = Set {

@@ -4,7 +4,7 @@ use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{AuditEntry, AuditFilter, Named, Operator};
 
-use crate::{Failure, Output, follow, story::word, times::to_second};
+use crate::{Output, Result, follow, story::word, times::to_second};
 
 /// Characters of what is shown of a change.
 const MAX_CHANGES: usize = 50;
@@ -26,11 +26,7 @@ pub(crate) enum AuditCommand {
     },
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    verb: AuditCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: AuditCommand, json: bool) -> Result<Output> {
     let AuditCommand::List {
         workspace,
         filter,

@@ -13,7 +13,7 @@ use letterbox_common::ids::{
 use letterbox_database::DatabaseTarget;
 use letterbox_operator::{Named, NamedId, Noun, Operator};
 
-use crate::{Failure, Output, output};
+use crate::{Failure, Output, Result, output};
 
 /// The variable by which a shell's script asks.
 const ASKED_BY: &str = "LETTERBOX_COMPLETE";
@@ -28,7 +28,7 @@ pub(crate) fn answer(command: impl Fn() -> Command) {
 }
 
 /// Prints the script by which a shell asks.
-pub(crate) fn script(shell: Shell) -> Result<Output, Failure> {
+pub(crate) fn script(shell: Shell) -> Result<Output> {
     let shells = Shells::builtins();
     let mut script = Vec::new();
     if let Some(shell) = shells.completer(&shell.to_string()) {

@@ -5,7 +5,7 @@ use letterbox_broker::BrokerTarget;
 use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator, part_of_a_reason};
 use serde_json::{Value, json};
 
-use crate::{Failure, Output, confirm::confirm_loss, output, settings::CliSettings};
+use crate::{Output, Result, confirm::confirm_loss, output, settings::CliSettings};
 
 const COLUMNS: [&str; 6] = [
     "message_id",
@@ -73,10 +73,7 @@ pub(crate) struct ChosenLetters {
     unclaimed: bool,
 }
 
-pub(crate) async fn run(
-    settings: &CliSettings,
-    verb: DeadLettersCommand,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: DeadLettersCommand) -> Result<Output> {
     let broker = BrokerTarget::from_environment()?;
     Ok(match verb {
         DeadLettersCommand::List { reason, limit } => {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failure, Output,
+    Output, Result,
     dashboard::DASHBOARD_URL,
     file,
     settings::{CliSettings, key_rings},
@@ -65,7 +65,7 @@ fn parse_pid(text: &str) -> Result<(String, Option<u32>), &'static str> {
     }
 }
 
-pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<Output> {
     let path = command.folder.join("demo.json");
     let definition = file::read_text(&command.definition)?;
     let before = remembered(&path);

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::{
-    Failure, Output,
+    Output, Result,
     settings::{CliSettings, key_rings},
 };
 
@@ -13,7 +13,7 @@ pub(crate) enum KeysCommand {
     Rotate,
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output> {
     let KeysCommand::Rotate = verb;
     let keys = key_rings()?;
     Ok(Output::one(

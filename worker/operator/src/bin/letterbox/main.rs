@@ -53,6 +53,9 @@ use output::Output;
 use settings::{CliSettings, SECRETS};
 use url::Url;
 
+/// The outcome of what a command does.
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
 ///
@@ -222,7 +225,7 @@ fn words(matches: &ArgMatches) -> String {
     words.join(" ")
 }
 
-async fn run_command(settings: &CliSettings, command: Command) -> Result<Output, Failure> {
+async fn run_command(settings: &CliSettings, command: Command) -> Result<Output> {
     match command {
         Command::Migrate => migrate::run().await,
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,

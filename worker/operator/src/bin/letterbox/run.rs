@@ -10,7 +10,7 @@ use letterbox_operator::{Named, Operator, Reason, RunFilter, RunRow};
 use serde_json::json;
 
 use crate::{
-    Failure, Output,
+    Failure, Output, Result,
     confirm::confirm_loss,
     follow,
     in_workspace::InWorkspace,
@@ -110,11 +110,7 @@ pub(crate) struct Narrowed {
 }
 
 impl Narrowed {
-    async fn filter(
-        self,
-        operator: &Operator,
-        workspace: WorkspaceId,
-    ) -> Result<RunFilter, Failure> {
+    async fn filter(self, operator: &Operator, workspace: WorkspaceId) -> Result<RunFilter> {
         let workflow = self.workflow.as_ref();
         let workflow = operator.id_in(Some(workspace), workflow).await?;
         Ok(RunFilter {
@@ -143,11 +139,7 @@ pub(crate) struct Subjects {
     yes: bool,
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    verb: RunCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: RunCommand, json: bool) -> Result<Output> {
     Ok(match verb {
         RunCommand::List {
             workspace,
@@ -235,7 +227,7 @@ fn one_line(run: &RunRow) -> String {
     )
 }
 
-async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
+async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output> {
     if let Some(run_id) = &subjects.run_id {
         let run_id = operator.id(run_id).await?;
         let outcome = operator.cancel_run(run_id).await?;
@@ -264,7 +256,7 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failu
 const NOT_REACHED: &str = "Not reached: runs that are not over, backups and the write-ahead log, \
     dead letters (letterbox dead-letters list), signals, and what accounts have received.";
 
-async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
+async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output> {
     let yes = subjects.yes;
     let over = [
         RunState::Succeeded,
@@ -288,11 +280,7 @@ async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failur
     ))
 }
 
-async fn retry(
-    operator: &Operator,
-    subjects: Subjects,
-    rate: Option<u32>,
-) -> Result<Output, Failure> {
+async fn retry(operator: &Operator, subjects: Subjects, rate: Option<u32>) -> Result<Output> {
     if let Some(run_id) = &subjects.run_id {
         let run = operator.retry_run(operator.id(run_id).await?).await?;
         return Ok(Output::text(story(&run), &run));
@@ -318,7 +306,7 @@ async fn hurry(
     operator: &Operator,
     subjects: Subjects,
     account: Option<Named<AccountId>>,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let (workspace, run) = match (&subjects.run_id, &subjects.workspace) {
         (Some(run), _) => {
             let run = operator.id(run).await?;
@@ -346,11 +334,7 @@ struct FoundRun {
 }
 
 /// The runs that a filter lets through, of those that are in one of these states.
-async fn found(
-    operator: &Operator,
-    subjects: Subjects,
-    states: &[RunState],
-) -> Result<FoundRun, Failure> {
+async fn found(operator: &Operator, subjects: Subjects, states: &[RunState]) -> Result<FoundRun> {
     let workspace = subjects.workspace.ok_or(Failure::NoSubject)?;
     let workspace = operator.id(&workspace).await?;
     let mut filter = subjects.narrowed.filter(operator, workspace).await?;

@@ -5,7 +5,7 @@ use letterbox_common::ids::{DeliveryId, WebhookId};
 use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
 
 use crate::{
-    Failure, Output, follow, in_workspace::InWorkspace, story::word, subscription, times::to_second,
+    Output, Result, follow, in_workspace::InWorkspace, story::word, subscription, times::to_second,
 };
 
 const COLUMNS: [&str; 8] = [
@@ -47,11 +47,7 @@ pub(crate) enum SignalCommand {
     Subscription(subscription::SubscriptionCommand),
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    verb: SignalCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: SignalCommand, json: bool) -> Result<Output> {
     Ok(match verb {
         SignalCommand::List {
             workspace,

@@ -7,7 +7,7 @@ use letterbox_common::states::AccountWait;
 use letterbox_operator::{Deaf, Operator, Status};
 
 use crate::{
-    Failure, Output, output,
+    Output, Result, output,
     settings::broker,
     story::word,
     times::{age, to_second},
@@ -27,7 +27,7 @@ pub(crate) async fn run(
     operator: &Operator,
     command: &StatusCommand,
     json: bool,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let broker = broker()?;
     loop {
         let status = operator.status(broker.as_ref()).await?;

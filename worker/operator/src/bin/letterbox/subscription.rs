@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace, output,
+    Failure, Output, Result, confirm::confirm_loss, dashboard::Dashboard,
+    in_workspace::InWorkspace, output,
 };
 
 const COLUMNS: [&str; 11] = [
@@ -118,7 +119,7 @@ impl OfSubscription {
     }
 }
 
-pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Result<Output> {
     Ok(match verb {
         SubscriptionCommand::Subscribe {
             of,
@@ -169,7 +170,7 @@ async fn unsubscribe(
     of: &OfSubscription,
     delete_queue: bool,
     yes: bool,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let workspace = of.workspace.id(operator).await?;
     let target = of.target()?;
     let Target::Queue(queue) = &target else {
@@ -194,7 +195,7 @@ async fn subscribe(
     operator: &Operator,
     workspace: WorkspaceId,
     new: &NewSubscription,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let is_queue = matches!(new.target, Target::Queue(_));
     let broker = is_queue.then(BrokerTarget::from_environment).transpose()?;
     let broker = broker.as_ref();
@@ -230,7 +231,7 @@ pub(crate) fn shown(subscription: &SubscriptionRow, secret: Option<&Secret>) -> 
     shown
 }
 
-async fn pause(operator: &Operator, of: &OfSubscription, pauses: bool) -> Result<Output, Failure> {
+async fn pause(operator: &Operator, of: &OfSubscription, pauses: bool) -> Result<Output> {
     let workspace = of.workspace.id(operator).await?;
     let target = of.target()?;
     let pausing = operator.pause_subscription(workspace, target.name(), pauses);

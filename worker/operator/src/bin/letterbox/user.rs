@@ -5,7 +5,7 @@ use letterbox_common::ids::UserId;
 use letterbox_operator::{Losing, Named};
 use serde_json::json;
 
-use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
+use crate::{Output, Result, confirm::confirm, settings::CliSettings};
 
 const ISSUER: [&str; 2] = ["issuer", "users"];
 
@@ -72,7 +72,7 @@ pub(crate) enum UserCommand {
     },
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Output> {
     let operator = &settings.operator().await?;
     Ok(match verb {
         UserCommand::Create { email, name } => {

@@ -17,7 +17,7 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace, output,
+    Output, Result, confirm::confirm_loss, file, follow, in_workspace::InWorkspace, output,
     settings::CliSettings, times::to_second,
 };
 
@@ -127,7 +127,7 @@ fn overlap(text: &str) -> Result<Duration, &'static str> {
         .ok_or("at most 31 days")
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output> {
     let operator = async || settings.operator().await;
     Ok(match verb {
         WebhookCommand::Create(new) => create(settings, new).await?,
@@ -207,7 +207,7 @@ fn one_line(refusal: &RefusalRow) -> String {
     )
 }
 
-async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
+async fn create(settings: &CliSettings, new: Creation) -> Result<Output> {
     let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
     let rules = new.rules.map(|file| file::read_text(&file)).transpose()?;
     let rules = rules.map(|text| rules_in(&text)).transpose();
@@ -226,7 +226,7 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
     Ok(Output::One(shown))
 }
 
-async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Failure> {
+async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output> {
     let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
@@ -237,7 +237,7 @@ async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Fai
     Ok(Output::One(shown))
 }
 
-fn read_secret(file: &Path) -> Result<Secret, Failure> {
+fn read_secret(file: &Path) -> Result<Secret> {
     Ok(Secret::new(file::read(file)?.trim_ascii().to_vec()))
 }
 

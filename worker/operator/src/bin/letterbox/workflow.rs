@@ -12,8 +12,8 @@ use letterbox_workflow::Definition;
 use serde_json::json;
 
 use crate::{
-    Failure, Output, confirm::confirm, export, file, form_link, in_workspace::InWorkspace, output,
-    settings::CliSettings,
+    Failure, Output, Result, confirm::confirm, export, file, form_link, in_workspace::InWorkspace,
+    output, settings::CliSettings,
 };
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
@@ -117,7 +117,7 @@ pub(crate) struct Moved {
     said: Said,
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result<Output> {
     if let WorkflowCommand::Check { definition } = &verb {
         let definition = Definition::check(&file::read_text(definition)?)
             .map_err(|problems| OperatorError::from(Reason::InvalidDefinition(problems)))?;
@@ -193,16 +193,12 @@ async fn move_to(
     workflow: WorkflowId,
     to: Move,
     said: Said,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     confirm(operator, Losing::Workflow(workflow), said.yes).await?;
     Ok(Output::one(&operator.move_workflow(workflow, to).await?))
 }
 
-async fn deploy(
-    settings: &CliSettings,
-    operator: &Operator,
-    new: Deployment,
-) -> Result<Output, Failure> {
+async fn deploy(settings: &CliSettings, operator: &Operator, new: Deployment) -> Result<Output> {
     if new.closing != Closing::default() && !new.new_link {
         return Err(Failure::NoNewLink);
     }

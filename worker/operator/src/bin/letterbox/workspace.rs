@@ -5,7 +5,7 @@ use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_operator::{Named, Operator, WorkspaceSettings, or_unlimited};
 use serde_json::json;
 
-use crate::{Failure, Output, output};
+use crate::{Output, Result, output};
 
 const COLUMNS: [&str; 5] = [
     "workspace_id",
@@ -85,7 +85,7 @@ fn workspace_or_all(text: &str) -> Result<WorkspaceOrAll, &'static str> {
     }
 }
 
-pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output> {
     Ok(match verb {
         WorkspaceCommand::Create {
             name,
