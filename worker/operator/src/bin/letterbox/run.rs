@@ -14,6 +14,8 @@ use crate::{
     confirm::confirm_loss,
     follow,
     in_workspace::InWorkspace,
+    output,
+    settings::CliSettings,
     story::{story, word},
     times::to_second,
 };
@@ -56,10 +58,7 @@ pub(crate) enum RunCommand {
     /// LETTERBOX_ACCOUNT_KEYS opens them.
     Show { run_id: Named<RunId> },
     /// Cancel a run, or all that match a filter; requests that were sent stay sent
-    Cancel {
-        #[command(flatten)]
-        subjects: Subjects,
-    },
+    Cancel(Subjects),
     /// Let a run, or all that match a filter, go on at the action that failed or was denied
     Retry {
         #[command(flatten)]
@@ -139,7 +138,8 @@ pub(crate) struct Subjects {
     yes: bool,
 }
 
-pub(crate) async fn run(operator: &Operator, verb: RunCommand, json: bool) -> Result<Output> {
+pub(crate) async fn run(settings: &CliSettings, verb: RunCommand) -> Result<Output> {
+    let operator = &settings.operator().await?;
     Ok(match verb {
         RunCommand::List {
             workspace,
@@ -153,7 +153,7 @@ pub(crate) async fn run(operator: &Operator, verb: RunCommand, json: bool) -> Re
             if follow {
                 let read = async |limit| operator.runs(workspace, &filter, None, limit).await;
                 let known = |run: &RunRow| (run.run_id, condition(run));
-                return follow::follow(limit, json, read, known, one_line).await;
+                return follow::follow(limit, settings.json, read, known, one_line).await;
             }
             let before = operator.id_in(None, before.as_ref()).await?;
             list(&operator.runs(workspace, &filter, before, limit).await?)
@@ -186,7 +186,7 @@ pub(crate) async fn run(operator: &Operator, verb: RunCommand, json: bool) -> Re
             let run = operator.run_with_answers(run_id, keys.as_ref()).await?;
             Output::text(story(&run), &run)
         }
-        RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,
+        RunCommand::Cancel(subjects) => cancel(operator, subjects).await?,
         RunCommand::Retry {
             subjects,
             now: true,
@@ -199,13 +199,11 @@ pub(crate) async fn run(operator: &Operator, verb: RunCommand, json: bool) -> Re
 
 /// A list of runs; for people the state says, too, whether a run waits for its next attempt.
 fn list(runs: &[RunRow]) -> Output {
-    let mut output = Output::many(runs, &COLUMNS);
-    if let Output::Many { rows, .. } = &mut output {
-        for (row, run) in rows.iter_mut().zip(runs) {
-            row["condition"] = condition(run).into();
-        }
+    let mut rows: Vec<_> = runs.iter().map(output::value).collect();
+    for (row, run) in rows.iter_mut().zip(runs) {
+        row["condition"] = condition(run).into();
     }
-    output
+    Output::many(&rows, &COLUMNS)
 }
 
 fn condition(run: &RunRow) -> &'static str {
@@ -231,9 +229,7 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output> {
     if let Some(run_id) = &subjects.run_id {
         let run_id = operator.id(run_id).await?;
         let outcome = operator.cancel_run(run_id).await?;
-        return Ok(Output::one(
-            &json!({ "run_id": run_id, "outcome": outcome }),
-        ));
+        return Ok(Output::One(json!({ "run_id": run_id, "outcome": outcome })));
     }
     let open = [
         RunState::Queued,
