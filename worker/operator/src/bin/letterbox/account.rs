@@ -10,7 +10,7 @@ use letterbox_common::{
 use letterbox_operator::{AccountSecret, AccountSettings, Named};
 
 use crate::{
-    Failure, Output, Result, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
+    Output, Result, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
     settings::CliSettings,
 };
 
@@ -164,17 +164,16 @@ impl SecretFlags {
 
 impl CredentialFlags {
     fn read(&self) -> Result<AccountSecret> {
-        let read = |file: &PathBuf| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
+        let read = |file: &PathBuf| file::read_secret(file);
         Ok(
             match (&self.bearer_file, &self.basic_file, &self.value_file) {
-                (Some(file), ..) => AccountSecret::bearer(&read(file)?),
-                (_, Some(file), _) => AccountSecret::Basic(Secret::new(read(file)?)),
-                (.., Some(file)) => AccountSecret::Credential(Secret::new(read(file)?)),
+                (Some(file), ..) => AccountSecret::bearer(read(file)?.expose()),
+                (_, Some(file), _) => AccountSecret::Basic(read(file)?),
+                (.., Some(file)) => AccountSecret::Credential(read(file)?),
                 _ if self.no_credential => AccountSecret::None,
                 _ => {
                     let secret = self.client_secret_file.as_ref().map(read).transpose()?;
-                    let secret = secret.filter(|secret| !secret.is_empty());
-                    AccountSecret::Client(secret.map(Secret::new))
+                    AccountSecret::Client(secret.filter(|secret| !secret.expose().is_empty()))
                 }
             },
         )
