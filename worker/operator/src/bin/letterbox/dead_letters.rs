@@ -79,10 +79,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: DeadLettersCommand) -> Res
         DeadLettersCommand::List { reason, limit } => {
             let filter = DeadLetterFilter { id: None, reason };
             let rows = Operator::dead_letters(&broker, &filter, limit as usize).await?;
-            Output::Many {
-                rows: rows.iter().map(row).collect(),
-                columns: &COLUMNS,
-            }
+            Output::many(&rows.iter().map(row).collect::<Vec<_>>(), &COLUMNS)
         }
         DeadLettersCommand::Show { id } => Output::one(&Operator::dead_letter(&broker, &id).await?),
         DeadLettersCommand::Redrive { chosen, rate } => {

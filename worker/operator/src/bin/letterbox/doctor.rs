@@ -89,10 +89,8 @@ fn text(found: &[Finding]) -> String {
             Verdict::Failure => "FAILURE",
         };
         let detail = one.detail.replace('\n', " ");
-        let mend = one
-            .mend
-            .map(|mend| format!("  => {mend}"))
-            .unwrap_or_default();
+        let mend = one.mend.map(|mend| format!("  => {mend}"));
+        let mend = mend.unwrap_or_default();
         format!("{word:<8} {:<20} {detail}{mend}", one.about)
     });
     lines.collect::<Vec<_>>().join("\n")

@@ -81,11 +81,9 @@ pub(crate) async fn choose(operator: &Operator, command: UseCommand) -> Result<O
         }
         None => chosen()?,
     };
-    let workspaces = operator.workspaces().await?;
-    let known = workspaces
-        .iter()
-        .find(|one| Some(one.workspace_id) == chosen);
-    let name = known.map(|one| &one.name);
+    let mut workspaces = operator.workspaces().await?.into_iter();
+    let known = workspaces.find(|one| Some(one.workspace_id) == chosen);
+    let name = known.map(|one| one.name);
     Ok(Output::One(json!({ "workspace_id": chosen, "name": name })))
 }
 

@@ -16,7 +16,6 @@ pub(crate) enum KeysCommand {
 pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output> {
     let KeysCommand::Rotate = verb;
     let keys = key_rings()?;
-    Ok(Output::one(
-        &settings.operator().await?.rotate_keys(&keys).await?,
-    ))
+    let operator = settings.operator().await?;
+    Ok(Output::one(&operator.rotate_keys(&keys).await?))
 }
