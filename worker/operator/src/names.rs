@@ -1,7 +1,7 @@
 //! How people name things: by name or e-mail address, if they have one, or by the beginning or the
 //! ending of an id.
 
-use std::{fmt, marker::PhantomData, str::FromStr};
+use std::{any::TypeId, fmt, marker::PhantomData, str::FromStr};
 
 use letterbox_common::ids::{
     AccountId, ApprovalId, DeliveryId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId,
@@ -113,6 +113,14 @@ macro_rules! nouns {
                 match self {
                     $(Self::$noun => &$statement),*
                 }
+            }
+
+            /// The kind that an argument of this type names, and whether by name or by id only.
+            pub fn named_by(argument: impl PartialEq<TypeId>) -> Option<(Self, bool)> {
+                let by_name = [$((TypeId::of::<Named<$id>>(), (Self::$noun, true))),*];
+                let by_id = [$((TypeId::of::<$id>(), (Self::$noun, false))),*];
+                let mut all = by_name.into_iter().chain(by_id);
+                all.find(|(one, _)| argument == *one).map(|(_, named)| named)
             }
         }
 

@@ -1,6 +1,7 @@
 //! The settings of a subscription: where its signals go, and which ones. What names it is its
 //! target: the name of the queue, or the URL.
 
+use clap::Args;
 use jiff::Timestamp;
 use letterbox_common::{condition::Condition, ids::WebhookId, states::SignalKind};
 use letterbox_workflow::account::check_url;
@@ -50,24 +51,33 @@ pub enum Target {
     Url(Url),
 }
 
-/// A new subscription.
-#[derive(Debug, Clone)]
+/// A new subscription. The flags of the command line are this, which names the webhook otherwise.
+#[derive(Debug, Clone, Default, Args)]
 pub struct NewSubscription {
-    /// Where its signals go.
-    pub target: Target,
     /// Only signals of this webhook, and of those that replace it.
+    #[arg(skip)]
     pub webhook: Option<WebhookId>,
-    /// Only signals of this kind.
+    /// Only those of this kind: generic, or the type of the event
+    #[arg(long)]
     pub signal_kind: Option<SignalKind>,
-    /// Only signals whose bodies these hold for.
+    /// Only those whose bodies are objects with a member that equals a text, such as
+    /// /data/status=paid; up to 8, which must all hold
+    #[arg(long = "where", value_name = "POINTER=TEXT")]
     pub conditions: Vec<Condition>,
-    /// From when on; `None` from now on. Some of the minute before may come, too.
+    /// Also those stored since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
+    #[arg(long, value_name = "TIME", value_parser = crate::moment)]
     pub from: Option<Timestamp>,
-    /// The broker's user that reads the queue, if one was made for it.
+    /// Make a user of RabbitMQ who reads this queue and nothing else; the password is shown
+    /// once
+    #[arg(long, value_name = "NAME", requires = "queue")]
     pub login: Option<String>,
-    /// Whether the queue may exist, with what is in it.
+    /// The queue may exist: whoever reads it may read what it holds
+    #[arg(long = "existing", requires = "queue")]
     pub may_exist: bool,
-    /// How many requests to the URL may wait for their answers; `None` for one, or as it is.
+    /// How many requests may wait for their answers; only with one, the default, signals keep
+    /// their order. Given again, it changes
+    #[arg(long, value_name = "COUNT", requires = "url",
+          value_parser = clap::value_parser!(i32).range(1..=32))]
     pub in_flight: Option<i32>,
 }
 

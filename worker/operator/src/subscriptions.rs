@@ -174,10 +174,11 @@ impl Operator {
         &self,
         broker: Option<&BrokerTarget>,
         workspace: WorkspaceId,
+        to: &Target,
         new: &NewSubscription,
     ) -> Result<(SubscriptionRow, Option<Secret>)> {
         self.need_workspace(workspace).await?;
-        let target = new.target.name();
+        let target = to.name();
         let conditions = texts(&new.conditions);
         let former = subscriptions(self, workspace, Some(target)).await?.pop();
         if let Some(former) = former {
@@ -195,15 +196,15 @@ impl Operator {
         }
         let id = Uuid::new_v4();
         let Some(broker) = broker else {
-            return self.add_subscription(workspace, id, new).await;
+            return self.add_subscription(workspace, id, to, new).await;
         };
-        new.target.check()?;
+        to.check()?;
         if !new.may_exist {
             self.need_new_queue(broker, target).await?;
         }
         // The queue first: what is published has its place from the first message on.
         declare(broker, id, target).await?;
-        let made = self.add_subscription(workspace, id, new).await;
+        let made = self.add_subscription(workspace, id, to, new).await;
         if made.is_err() {
             let _ = end_subscription(broker, PROGRAM, &id.to_string(), target, false).await;
         }
@@ -238,11 +239,12 @@ impl Operator {
         &self,
         workspace: WorkspaceId,
         id: Uuid,
+        target: &Target,
         new: &NewSubscription,
     ) -> Result<(SubscriptionRow, Option<Secret>)> {
-        new.target.check()?;
+        target.check()?;
         check_conditions(&new.conditions)?;
-        let secret = match &new.target {
+        let secret = match target {
             Target::Queue(_) => None,
             Target::Url(url) => {
                 // The workers sign with it.
@@ -263,7 +265,7 @@ impl Operator {
             &self.database,
             workspace,
             id,
-            new.target.name(),
+            target.name(),
             secret.as_ref().map(|(sealed, _)| sealed.as_slice()),
             new.webhook,
             new.signal_kind,
@@ -275,7 +277,7 @@ impl Operator {
         );
         let subscribed = subscribed.await;
         subscribed.explain(&SqlState::UNIQUE_VIOLATION, Reason::QueueTaken)?;
-        let made = self.subscription(workspace, new.target.name()).await?;
+        let made = self.subscription(workspace, target.name()).await?;
         Ok((made, secret.map(|(_, secret)| secret)))
     }
 

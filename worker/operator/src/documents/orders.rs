@@ -151,16 +151,13 @@ impl Operator {
                 None => None,
             };
             let new = NewSubscription {
-                target: target.clone(),
                 webhook,
                 signal_kind: wanted.signal_kind.flatten(),
                 conditions: wanted.conditions.clone().unwrap_or_default(),
-                from: None,
-                login: None,
-                may_exist: false,
                 in_flight: wanted.in_flight,
+                ..NewSubscription::default()
             };
-            let adding = self.add_subscription(workspace, Uuid::new_v4(), &new);
+            let adding = self.add_subscription(workspace, Uuid::new_v4(), &target, &new);
             let (row, secret) = adding.await?;
             made = secret.map(|secret| (row, secret));
         } else if let Some(in_flight) = wanted.in_flight {

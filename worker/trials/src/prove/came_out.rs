@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc};
 
+use clap::Args;
 use letterbox_broker::{BrokerTarget, ReadMessage, has_queue, read_queue};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -54,6 +55,21 @@ impl CameOut {
     }
 }
 
+/// Where it is seen what came out.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct CameOutFrom {
+    /// Listen on this address: what the intake posts there has come out
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Read this queue of AMQP_URL, and take its messages out
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+    /// Read this file, in which each line is an event that has come out
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
 /// Where it is looked.
 pub(super) enum Source {
     /// It comes by itself.
@@ -64,13 +80,8 @@ pub(super) enum Source {
 
 impl Source {
     /// Begins to look.
-    pub(super) async fn open(
-        listen: Option<SocketAddr>,
-        queue: Option<String>,
-        file: Option<PathBuf>,
-        came_out: &CameOut,
-    ) -> Result<Self, TrialError> {
-        if let Some(address) = listen {
+    pub(super) async fn open(from: CameOutFrom, came_out: &CameOut) -> Result<Self, TrialError> {
+        if let Some(address) = from.listen {
             let bound = TcpListener::bind(address).await;
             let listener = bound.map_err(|error| TrialError::Receive(address, error))?;
             let came_out = came_out.clone();
@@ -79,7 +90,7 @@ impl Source {
                 Some(OK)
             }));
         }
-        if let Some(queue) = queue {
+        if let Some(queue) = from.queue {
             let target = BrokerTarget::from_environment()?;
             let came_out = came_out.clone();
             if !has_queue(&target, NAME, &queue).await? {
@@ -92,7 +103,7 @@ impl Source {
                 .await;
             });
         }
-        Ok(file.map_or(Self::Comes, Self::File))
+        Ok(from.file.map_or(Self::Comes, Self::File))
     }
 
     /// Reads again what does not come by itself.

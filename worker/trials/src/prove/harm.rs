@@ -13,26 +13,24 @@ pub(super) struct HarmFaults {
     pub(super) failed: u64,
 }
 
-impl HarmFaults {
-    /// Calls the command again and again until `stop`, the last time to its end.
-    pub(super) async fn do_harm(
-        &mut self,
-        command: Option<&str>,
-        every: Duration,
-        stop: &CancellationToken,
-    ) {
-        let Some(command) = command else { return };
-        while stop.run_until_cancelled(sleep(every)).await.is_some() {
-            let called = Command::new("sh")
-                .args(["-c", command])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .status()
-                .await;
-            match called {
-                Ok(status) if status.success() => self.done += 1,
-                _ => self.failed += 1,
-            }
+/// Calls the command again and again until `stop`, the last time to its end.
+pub(super) async fn do_harm(
+    command: Option<&str>,
+    every: Duration,
+    stop: &CancellationToken,
+) -> HarmFaults {
+    let mut faults = HarmFaults::default();
+    let Some(command) = command else {
+        return faults;
+    };
+    faults.are_wanted = true;
+    while stop.run_until_cancelled(sleep(every)).await.is_some() {
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", command]).stdin(Stdio::null());
+        match shell.stdout(Stdio::null()).status().await {
+            Ok(status) if status.success() => faults.done += 1,
+            _ => faults.failed += 1,
         }
     }
+    faults
 }

@@ -54,26 +54,15 @@ impl Ledger {
     /// A line for each number.
     #[must_use]
     pub fn text(&self) -> String {
+        let all = &self.counts;
         let rows = [
-            ("attempts", self.counts.attempts, ""),
-            ("acknowledged", self.counts.acknowledged, ""),
-            ("ok", self.counts.ok, "acknowledged, and came out once"),
-            (
-                "lost",
-                self.counts.lost,
-                "acknowledged, and did not come out",
-            ),
-            ("doubled", self.counts.doubled, "came out more than once"),
-            (
-                "unexpected",
-                self.counts.unexpected,
-                "came out, and were not sent",
-            ),
-            (
-                "recovered",
-                self.counts.recovered,
-                "not acknowledged, and came out",
-            ),
+            ("attempts", all.attempts, ""),
+            ("acknowledged", all.acknowledged, ""),
+            ("ok", all.ok, "acknowledged, and came out once"),
+            ("lost", all.lost, "acknowledged, and did not come out"),
+            ("doubled", all.doubled, "came out more than once"),
+            ("unexpected", all.unexpected, "came out, and were not sent"),
+            ("recovered", all.recovered, "not acknowledged, and came out"),
             ("reordered", self.reordered, "came out after a later one"),
             ("requests", self.requests, ""),
             (
@@ -89,9 +78,8 @@ impl Ledger {
             ),
         ];
         let lines = rows.map(|(name, count, what)| {
-            format!("{name:<16}{count:>10}  {what}")
-                .trim_end()
-                .to_owned()
+            let line = format!("{name:<16}{count:>10}  {what}");
+            line.trim_end().to_owned()
         });
         lines.join("\n")
     }

@@ -7,11 +7,7 @@ mod ledger;
 mod numbers;
 mod sending;
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::time::sleep;
@@ -19,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use self::{
-    came_out::{CameOut, Source},
-    harm::HarmFaults,
+    came_out::{CameOut, CameOutFrom, Source},
+    harm::do_harm,
     numbers::Numbers,
     sending::{Pace, Sent},
 };
@@ -65,40 +61,20 @@ pub struct ProveCommand {
     wait: u32,
 }
 
-/// Where it is seen what came out.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-struct CameOutFrom {
-    /// Listen on this address: what the intake posts there has come out
-    #[arg(long, value_name = "ADDRESS")]
-    listen: Option<SocketAddr>,
-    /// Read this queue of AMQP_URL, and take its messages out
-    #[arg(long, value_name = "QUEUE")]
-    queue: Option<String>,
-    /// Read this file, in which each line is an event that has come out
-    #[arg(long, value_name = "FILE")]
-    file: Option<PathBuf>,
-}
-
 /// Sends, does harm, and counts.
 pub async fn prove(command: ProveCommand, signer: &Signer) -> Result<Ledger, TrialError> {
     let numbers = Numbers::new();
     let came_out = CameOut::of(&numbers, command.same_by_id);
-    let from = command.came_out;
-    let source = Source::open(from.listen, from.queue, from.file, &came_out).await?;
+    let source = Source::open(command.came_out, &came_out).await?;
     let every = Duration::from_secs(command.fault_seconds.into());
-    let mut faults = HarmFaults {
-        are_wanted: command.fault.is_some(),
-        ..HarmFaults::default()
-    };
     let stop = CancellationToken::new();
     let sending = async {
         let sent = sending::send_all(&command.url, signer, &numbers, command.pace).await;
         stop.cancel();
         sent
     };
-    let harming = faults.do_harm(command.fault.as_deref(), every, &stop);
-    let (sent, ()) = tokio::join!(sending, harming);
+    let harming = do_harm(command.fault.as_deref(), every, &stop);
+    let (sent, faults) = tokio::join!(sending, harming);
     let sent = sent?;
     let [wait, quiet] =
         [command.wait, command.quiet].map(|seconds| Duration::from_secs(seconds.into()));

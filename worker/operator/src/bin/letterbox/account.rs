@@ -10,7 +10,7 @@ use letterbox_common::{
 use letterbox_operator::{AccountSecret, AccountSettings, Named};
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
+    Output, Result, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
     settings::CliSettings,
 };
 
@@ -106,7 +106,7 @@ struct CredentialFlags {
     client_secret_file: Option<PathBuf>,
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<Output> {
     Ok(match verb {
         AccountCommand::Connect(new) => connect(settings, &new).await?,
         AccountCommand::List(workspace) => {
@@ -134,7 +134,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
     })
 }
 
-async fn connect(settings: &CliSettings, new: &AccountConnection) -> Result<Output, Failure> {
+async fn connect(settings: &CliSettings, new: &AccountConnection) -> Result<Output> {
     // First: what can't be read is told before the database is asked.
     let secret = new.secret.read()?;
     let operator = settings.operator().await?;
@@ -151,7 +151,7 @@ async fn connect(settings: &CliSettings, new: &AccountConnection) -> Result<Outp
 }
 
 impl SecretFlags {
-    fn read(&self) -> Result<AccountSecret, Failure> {
+    fn read(&self) -> Result<AccountSecret> {
         let secret = self.credential.read()?;
         let files = (&self.client_certificate_file, &self.client_key_file);
         let (Some(certificate), Some(key)) = files else {
@@ -163,18 +163,17 @@ impl SecretFlags {
 }
 
 impl CredentialFlags {
-    fn read(&self) -> Result<AccountSecret, Failure> {
-        let read = |file: &PathBuf| Ok::<_, Failure>(file::read(file)?.trim_ascii().to_vec());
+    fn read(&self) -> Result<AccountSecret> {
+        let read = |file: &PathBuf| file::read_secret(file);
         Ok(
             match (&self.bearer_file, &self.basic_file, &self.value_file) {
-                (Some(file), ..) => AccountSecret::bearer(&read(file)?),
-                (_, Some(file), _) => AccountSecret::Basic(Secret::new(read(file)?)),
-                (.., Some(file)) => AccountSecret::Credential(Secret::new(read(file)?)),
+                (Some(file), ..) => AccountSecret::bearer(read(file)?.expose()),
+                (_, Some(file), _) => AccountSecret::Basic(read(file)?),
+                (.., Some(file)) => AccountSecret::Credential(read(file)?),
                 _ if self.no_credential => AccountSecret::None,
                 _ => {
                     let secret = self.client_secret_file.as_ref().map(read).transpose()?;
-                    let secret = secret.filter(|secret| !secret.is_empty());
-                    AccountSecret::Client(secret.map(Secret::new))
+                    AccountSecret::Client(secret.filter(|secret| !secret.expose().is_empty()))
                 }
             },
         )

@@ -17,8 +17,8 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::ask, dashboard::Dashboard, file, settings::CliSettings, subscription,
-    webhook,
+    Failure, Output, Result, confirm::ask, dashboard::Dashboard, file, settings::CliSettings,
+    subscription, webhook,
 };
 
 /// Begins the names of the variables in which a document's secrets are.
@@ -44,7 +44,7 @@ pub(crate) struct ApplyCommand {
     yes: bool,
 }
 
-pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result<Output> {
     let operator = settings.operator().await?;
     let workspace = operator.id_in(None, command.workspace.as_ref()).await?;
     let sets = read(&command.files, workspace)?;
@@ -109,7 +109,7 @@ async fn broker_of(
     operator: &Operator,
     sets: &[Set],
     plans: &[Plan<'_>],
-) -> Result<Option<BrokerTarget>, Failure> {
+) -> Result<Option<BrokerTarget>> {
     let is_needed = plans.iter().any(Plan::needs_broker);
     let is_of_use = sets.iter().any(Set::names_queues) && AMQP_URL.read()?.is_some();
     if !is_needed && !is_of_use {
@@ -134,7 +134,7 @@ fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
 }
 
 /// The documents of each workspace.
-fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, Failure> {
+fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>> {
     let mut sets = Vec::new();
     let mut names = BTreeSet::new();
     let mut set = Set {
@@ -148,10 +148,8 @@ fn read(files: &[PathBuf], workspace: Option<WorkspaceId>) -> Result<Vec<Set>, F
             find_secret(file, &mut document).map_err(misread)?;
             let begins = matches!(document, Document::Workspace(_)) && workspace.is_none();
             if begins && !names.insert(document.name().to_owned()) {
-                let why = format!(
-                    "another document is about the workspace {:?}",
-                    document.name()
-                );
+                let name = document.name();
+                let why = format!("another document is about the workspace {name:?}");
                 return Err(misread(why));
             }
             if begins && !set.documents.is_empty() {
@@ -220,18 +218,16 @@ fn beside(file: &Path, name: &str) -> Option<String> {
 
 /// The secret of a new webhook.
 fn secret(from: &SecretFrom) -> Result<Secret, String> {
-    let bytes = match from {
+    match from {
         SecretFrom::File(name) => {
-            let read = file::read(Path::new(name)).map_err(|error| error.to_string())?;
-            read.trim_ascii().to_vec()
+            file::read_secret(Path::new(name)).map_err(|error| error.to_string())
         }
         SecretFrom::Environment(name) => {
             let text = variable(name).ok_or_else(|| format!("the variable {name} is not set"))?;
-            text.into_bytes()
+            Ok(Secret::new(text.into_bytes()))
         }
-        SecretFrom::Later => Vec::new(),
-    };
-    Ok(Secret::new(bytes))
+        SecretFrom::Later => Ok(Secret::new(Vec::new())),
+    }
 }
 
 #[expect(
@@ -281,16 +277,10 @@ fn text(steps: &[&Step]) -> String {
             Verb::Delete => "DELETE",
         };
         let name = escape::line(&step.name);
-        lines.push(
-            format!("  {verb} {} {name}", step.kind)
-                .trim_end()
-                .to_owned(),
-        );
-        let changes = step
-            .changes
-            .iter()
-            .map(|change| format!("      {}", escape::line(change)));
-        lines.extend(changes);
+        let line = format!("  {verb} {} {name}", step.kind);
+        lines.push(line.trim_end().to_owned());
+        let changes = step.changes.iter();
+        lines.extend(changes.map(|change| format!("      {}", escape::line(change))));
         let ends = step.ends.iter();
         lines.extend(ends.map(|ends| format!("      ENDS {ends}, for everybody who has it")));
         let warnings = step.warnings.iter();

@@ -7,7 +7,7 @@ use letterbox_common::ids::{ApprovalId, WorkspaceId};
 use letterbox_operator::{ApprovalDetail, Named, SteeringAction, WaitingApproval, words};
 
 use crate::{
-    Failure, Output,
+    Output, Result,
     settings::CliSettings,
     story,
     times::{since, to_second},
@@ -37,7 +37,7 @@ pub(crate) enum ApprovalCommand {
     Deny { approval_id: Named<ApprovalId> },
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: ApprovalCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: ApprovalCommand) -> Result<Output> {
     Ok(match verb {
         ApprovalCommand::List { workspace, limit } => {
             let operator = settings.operator().await?;

@@ -2,9 +2,14 @@
 
 use clap::Subcommand;
 use letterbox_common::ids::WorkspaceId;
-use letterbox_operator::{AuditEntry, AuditFilter, Named, Operator};
+use letterbox_operator::{AuditEntry, AuditFilter, Named};
 
-use crate::{Failure, Output, follow, story::word, times::to_second};
+use crate::{
+    Output, Result, follow,
+    settings::CliSettings,
+    story::{long, word},
+    times::to_second,
+};
 
 /// Characters of what is shown of a change.
 const MAX_CHANGES: usize = 50;
@@ -26,11 +31,8 @@ pub(crate) enum AuditCommand {
     },
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    verb: AuditCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: AuditCommand) -> Result<Output> {
+    let operator = &settings.operator().await?;
     let AuditCommand::List {
         workspace,
         filter,
@@ -44,14 +46,12 @@ pub(crate) async fn run(
     if follow {
         let read = async |limit| operator.audit(&filter, limit).await;
         let known = |one: &AuditEntry| (one.entry.entry_id, ());
-        return follow::follow(limit, json, read, known, line).await;
+        return follow::follow(limit, settings.json, read, known, line).await;
     }
     let entries = operator.audit(&filter, limit).await?;
-    let lines = entries.iter().map(line).collect::<Vec<_>>().join("\n");
-    let lines = if lines.is_empty() {
-        "(none)".to_owned()
-    } else {
-        lines
+    let lines = match entries.is_empty() {
+        true => "(none)".to_owned(),
+        false => entries.iter().map(line).collect::<Vec<_>>().join("\n"),
     };
     Ok(Output::text(lines, &entries))
 }
@@ -67,17 +67,13 @@ fn line(one: &AuditEntry) -> String {
         Some(text) => format!("{name}: {text}"),
         None => format!("{name}: {value}"),
     });
-    let mut changed = changed.collect::<Vec<_>>().join(", ");
-    if let Some((end, _)) = changed.char_indices().nth(MAX_CHANGES) {
-        changed.truncate(end);
-        changed.push('…');
-    }
+    let changed = changed.collect::<Vec<_>>().join(", ");
     let at = to_second(entry.ordered_at);
     let command = word(&entry.command);
     format!(
         "{:>6}  {at}  {:<8}  {command:<18}  {}",
         entry.entry_id,
         word(by),
-        word(&changed)
+        long(&changed, MAX_CHANGES)
     )
 }

@@ -1,7 +1,7 @@
 //! `letterbox check`: whether the data agree.
 
 use crate::{
-    Failure, Output, doctor,
+    Output, Result, doctor,
     settings::{CliSettings, broker, key_rings},
 };
 use clap::Args;
@@ -19,7 +19,7 @@ pub(crate) struct CheckCommand {
     hours: u32,
 }
 
-pub(crate) async fn run(settings: &CliSettings, command: &CheckCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, command: &CheckCommand) -> Result<Output> {
     let operator = settings.operator().await?;
     let named = [&WEBHOOK_KEYS, &ACCOUNT_KEYS, &SEALING_KEYS].map(SecretSetting::read);
     let named = named.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -1,19 +1,16 @@
 //! Shell completion: commands, options, and names and ids from the database.
 
-use std::{any::TypeId, ffi::OsStr, time::Duration};
+use std::{ffi::OsStr, time::Duration};
 
 use clap::{Arg, Command};
 use clap_complete::{
     ArgValueCompleter, CompletionCandidate, Shell,
     env::{CompleteEnv, Shells},
 };
-use letterbox_common::ids::{
-    AccountId, ApprovalId, DeliveryId, RunId, UserId, WebhookId, WorkflowId, WorkspaceId,
-};
 use letterbox_database::DatabaseTarget;
-use letterbox_operator::{Named, NamedId, Noun, Operator};
+use letterbox_operator::{Noun, Operator};
 
-use crate::{Failure, Output, output};
+use crate::{Failure, Output, Result, output};
 
 /// The variable by which a shell's script asks.
 const ASKED_BY: &str = "LETTERBOX_COMPLETE";
@@ -28,7 +25,7 @@ pub(crate) fn answer(command: impl Fn() -> Command) {
 }
 
 /// Prints the script by which a shell asks.
-pub(crate) fn script(shell: Shell) -> Result<Output, Failure> {
+pub(crate) fn script(shell: Shell) -> Result<Output> {
     let shells = Shells::builtins();
     let mut script = Vec::new();
     if let Some(shell) = shells.completer(&shell.to_string()) {
@@ -41,30 +38,14 @@ pub(crate) fn script(shell: Shell) -> Result<Output, Failure> {
 
 /// The same commands; arguments that name something complete to what there is.
 fn with_names(command: Command) -> Command {
-    let command = command.mut_args(|arg| match subject(&arg) {
+    let named = |arg: &Arg| Noun::named_by(arg.get_value_parser().type_id());
+    let command = command.mut_args(|arg| match named(&arg) {
         Some((noun, by_name)) => arg.add(ArgValueCompleter::new(move |typed: &OsStr| {
             candidates(noun, by_name, typed)
         })),
         None => arg,
     });
     command.mut_subcommands(with_names)
-}
-
-/// The kind of thing that an argument names, and whether by name or by id only.
-fn subject(arg: &Arg) -> Option<(Noun, bool)> {
-    fn of<I: NamedId + Clone + Send + Sync + 'static>(arg: &Arg) -> Option<(Noun, bool)> {
-        let taken = arg.get_value_parser().type_id();
-        let by_name = taken == TypeId::of::<Named<I>>();
-        (by_name || taken == TypeId::of::<I>()).then_some((I::NOUN, by_name))
-    }
-    of::<WorkspaceId>(arg)
-        .or_else(|| of::<UserId>(arg))
-        .or_else(|| of::<WorkflowId>(arg))
-        .or_else(|| of::<WebhookId>(arg))
-        .or_else(|| of::<AccountId>(arg))
-        .or_else(|| of::<RunId>(arg))
-        .or_else(|| of::<ApprovalId>(arg))
-        .or_else(|| of::<DeliveryId>(arg))
 }
 
 /// Candidates of a kind that begin with the typed text; none if the database can't be reached.

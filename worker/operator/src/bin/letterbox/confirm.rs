@@ -4,11 +4,11 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 
 use letterbox_operator::{LiveLink, Losing, Operator, escape};
 
-use crate::{Failure, times::to_second};
+use crate::{Failure, Result, times::to_second};
 
 /// Says which links a move ends, and asks; does neither where none ends, or where `yes` was said
 /// beforehand.
-pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Result<(), Failure> {
+pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Result<()> {
     if yes {
         return Ok(());
     }
@@ -20,7 +20,7 @@ pub(crate) async fn confirm(operator: &Operator, of: Losing, yes: bool) -> Resul
 }
 
 /// Says what a command destroys, and asks; not where `yes` was said beforehand.
-pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
+pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<()> {
     if yes {
         return Ok(());
     }
@@ -28,7 +28,7 @@ pub(crate) fn confirm_loss(what: &str, yes: bool) -> Result<(), Failure> {
 }
 
 /// Asks about this.
-pub(crate) fn ask(text: String) -> Result<(), Failure> {
+pub(crate) fn ask(text: String) -> Result<()> {
     if !stdin().is_terminal() {
         return Err(Failure::NotConfirmed(text));
     }

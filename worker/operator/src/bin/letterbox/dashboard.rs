@@ -24,6 +24,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Limits of a user who reads one queue: the broker is shared.
 const MOST_OPEN: [(&str, u32); 2] = [("max-connections", 50), ("max-channels", 200)];
 
+/// The outcome of what is asked or ordered.
+type Result<T, E = DashboardError> = std::result::Result<T, E>;
+
 /// Why a user of the broker was not made or deleted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DashboardError {
@@ -79,11 +82,7 @@ impl Dashboard {
     }
 
     /// Makes a user who may read this queue; gives the password.
-    pub(crate) async fn make_login(
-        &self,
-        login: &str,
-        queue: &str,
-    ) -> Result<Token, DashboardError> {
+    pub(crate) async fn make_login(&self, login: &str, queue: &str) -> Result<Token> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         if !(1..=100).contains(&login.len()) || !login.chars().all(is_plain) {
             return Err(DashboardError::Name);
@@ -117,13 +116,13 @@ impl Dashboard {
     }
 
     /// Deletes a user, if there is one.
-    pub(crate) async fn delete_login(&self, login: &str) -> Result<(), DashboardError> {
+    pub(crate) async fn delete_login(&self, login: &str) -> Result<()> {
         self.order(Method::DELETE, &format!("users/{login}"), None)
             .await
     }
 
     /// Requests a path of the management API.
-    pub(crate) async fn read(&self, path: &str) -> Result<Value, DashboardError> {
+    pub(crate) async fn read(&self, path: &str) -> Result<Value> {
         match self.ask(Method::GET, path, None).await? {
             (status, text) if status.is_success() => {
                 serde_json::from_str(&text).map_err(|error| DashboardError::Http(error.to_string()))
@@ -133,16 +132,11 @@ impl Dashboard {
     }
 
     /// The same, of the virtual host.
-    pub(crate) async fn read_of_host(&self, what: &str) -> Result<Value, DashboardError> {
+    pub(crate) async fn read_of_host(&self, what: &str) -> Result<Value> {
         self.read(&format!("{what}/{}", self.virtual_host)).await
     }
 
-    async fn order(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<Value>,
-    ) -> Result<(), DashboardError> {
+    async fn order(&self, method: Method, path: &str, body: Option<Value>) -> Result<()> {
         let is_deleting = method == Method::DELETE;
         match self.ask(method, path, body).await? {
             (status, _) if status.is_success() => Ok(()),
@@ -156,7 +150,7 @@ impl Dashboard {
         method: Method,
         path: &str,
         body: Option<Value>,
-    ) -> Result<(StatusCode, String), DashboardError> {
+    ) -> Result<(StatusCode, String)> {
         let mut url = self.dashboard.clone();
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/api/{path}"));

@@ -5,7 +5,7 @@ use letterbox_broker::BrokerTarget;
 use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator, part_of_a_reason};
 use serde_json::{Value, json};
 
-use crate::{Failure, Output, confirm::confirm_loss, output, settings::CliSettings};
+use crate::{Output, Result, confirm::confirm_loss, output, settings::CliSettings};
 
 const COLUMNS: [&str; 6] = [
     "message_id",
@@ -73,19 +73,13 @@ pub(crate) struct ChosenLetters {
     unclaimed: bool,
 }
 
-pub(crate) async fn run(
-    settings: &CliSettings,
-    verb: DeadLettersCommand,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: DeadLettersCommand) -> Result<Output> {
     let broker = BrokerTarget::from_environment()?;
     Ok(match verb {
         DeadLettersCommand::List { reason, limit } => {
             let filter = DeadLetterFilter { id: None, reason };
             let rows = Operator::dead_letters(&broker, &filter, limit as usize).await?;
-            Output::Many {
-                rows: rows.iter().map(row).collect(),
-                columns: &COLUMNS,
-            }
+            Output::many(&rows.iter().map(row).collect::<Vec<_>>(), &COLUMNS)
         }
         DeadLettersCommand::Show { id } => Output::one(&Operator::dead_letter(&broker, &id).await?),
         DeadLettersCommand::Redrive { chosen, rate } => {

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failure, Output,
+    Output, Result,
     dashboard::DASHBOARD_URL,
     file,
     settings::{CliSettings, key_rings},
@@ -65,7 +65,7 @@ fn parse_pid(text: &str) -> Result<(String, Option<u32>), &'static str> {
     }
 }
 
-pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<Output> {
     let path = command.folder.join("demo.json");
     let definition = file::read_text(&command.definition)?;
     let before = remembered(&path);
@@ -74,41 +74,31 @@ pub(crate) async fn run(settings: &CliSettings, command: DemoCommand) -> Result<
     let ensuring = operator.ensure_demo(&keys, before, &definition, &command.receiver_url);
     let demo = ensuring.await?;
 
-    let secrets = DemoSecrets {
-        database_url: DATABASE_URL.require()?,
-        amqp_url: AMQP_URL.require()?,
-        webhook_keys: keys_of(SealedColumn::WebhookSecret)?,
-        account_keys: keys_of(SealedColumn::AccountCredential)?,
-        dashboard_url: DASHBOARD_URL.read()?,
-    };
-    let mut environment = vec![
-        (DATABASE_URL.name, secrets.database_url.expose()),
-        (AMQP_URL.name, secrets.amqp_url.expose()),
-        (WEBHOOK_KEYS.name, secrets.webhook_keys.expose()),
-        (ACCOUNT_KEYS.name, secrets.account_keys.expose()),
+    let mut environment = Environment::from([
+        (DATABASE_URL.name, DATABASE_URL.require()?),
+        (AMQP_URL.name, AMQP_URL.require()?),
+        (WEBHOOK_KEYS.name, keys_of(SealedColumn::WebhookSecret)?),
+        (ACCOUNT_KEYS.name, keys_of(SealedColumn::AccountCredential)?),
+    ]);
+    let addresses = [
         ("LETTERBOX_BASE_URL", settings.addresses.base()),
         ("LETTERBOX_APP_URL", settings.addresses.app()),
         ("LETTERBOX_DESK_URL", settings.addresses.desk()),
     ];
-    let dashboard = secrets.dashboard_url.as_ref();
-    environment.extend(dashboard.map(|url| (DASHBOARD_URL.name, url.expose())));
-    let description = describe(settings, &command, &demo, &secrets, &environment);
+    environment.extend(addresses.map(|(name, url)| (name, url.to_owned().into())));
+    environment.extend(DASHBOARD_URL.read()?.map(|url| (DASHBOARD_URL.name, url)));
+    let description = describe(settings, &command, &demo, &environment);
     file::write_private(&command.folder.join("env"), &shell_exports(&environment))?;
     file::write_private(&path, &format!("{description:#}\n"))?;
     let link = operator.make_sign_in_link(demo.owner_id).await?;
-    let guide = guide(settings, &secrets, &demo, &link.token);
+    let dashboard = dashboard(environment.get(DASHBOARD_URL.name));
+    let guide = guide(settings, &dashboard, &demo, &link.token);
     Ok(Output::text(guide, &description))
 }
 
-/// The credentials of the servers, and the sealing keys.
-struct DemoSecrets {
-    database_url: SecretText,
-    amqp_url: SecretText,
-    webhook_keys: SecretText,
-    account_keys: SecretText,
-    /// Missing where the broker is not ours.
-    dashboard_url: Option<SecretText>,
-}
+/// The variables that name the servers and the sealing keys, without the dashboard where the broker
+/// is not ours.
+type Environment = BTreeMap<&'static str, SecretText>;
 
 /// The demo of an earlier call, if it can be read.
 fn remembered(path: &Path) -> Option<Demo> {
@@ -120,10 +110,11 @@ fn describe(
     settings: &CliSettings,
     command: &DemoCommand,
     demo: &Demo,
-    secrets: &DemoSecrets,
-    environment: &[(&str, &str)],
+    environment: &Environment,
 ) -> Value {
-    let environment: BTreeMap<_, _> = environment.iter().copied().collect();
+    let variables = environment.iter();
+    let variables = variables.map(|(name, value)| (*name, value.expose()));
+    let variables: BTreeMap<_, _> = variables.collect();
     let pids: BTreeMap<_, _> = command.pids.iter().cloned().collect();
     let mut description = json!({
         "base_url": settings.addresses.base(),
@@ -132,13 +123,13 @@ fn describe(
         "worker_admin_url": trimmed(&command.worker_admin_url),
         "desk_url": settings.addresses.desk(),
         "desk_admin_url": trimmed(&command.desk_admin_url),
-        "database_url": secrets.database_url.expose(),
-        "amqp_url": secrets.amqp_url.expose(),
-        "rabbitmq_dashboard_url": secrets.dashboard_url.as_ref().map(SecretText::expose),
+        "database_url": variables.get(DATABASE_URL.name),
+        "amqp_url": variables.get(AMQP_URL.name),
+        "rabbitmq_dashboard_url": variables.get(DASHBOARD_URL.name),
         "form_url": demo.form_token.as_ref().map(|token| settings.addresses.form_url(token)),
         "webhook_url": settings.addresses.webhook_url(demo.webhook_address()),
         "pids": pids,
-        "env": environment,
+        "env": variables,
     });
     if let (Value::Object(all), Value::Object(ids)) = (&mut description, json!(demo)) {
         all.extend(ids);
@@ -151,10 +142,10 @@ fn trimmed(url: &Url) -> &str {
 }
 
 /// `env`: for a shell to source.
-fn shell_exports(environment: &[(&str, &str)]) -> String {
+fn shell_exports(environment: &Environment) -> String {
     let mut text = String::new();
     for (name, value) in environment {
-        let quoted = value.replace('\'', r"'\''");
+        let quoted = value.expose().replace('\'', r"'\''");
         // Writing to a string does not fail.
         let _ = writeln!(text, "export {name}='{quoted}'");
     }
@@ -175,16 +166,13 @@ fn dashboard(url: Option<&SecretText>) -> String {
 }
 
 /// The next steps, for people.
-fn guide(settings: &CliSettings, secrets: &DemoSecrets, demo: &Demo, link: &Token) -> String {
+fn guide(settings: &CliSettings, dashboard: &str, demo: &Demo, link: &Token) -> String {
     let base = settings.addresses.base();
     let token = demo.form_token.as_deref().unwrap_or("(none)");
-    let form = demo
-        .form_token
-        .as_ref()
-        .map(|token| settings.addresses.form_url(token));
+    let form = demo.form_token.as_ref();
+    let form = form.map(|token| settings.addresses.form_url(token));
     let form = form.unwrap_or_else(|| "(its workflow is not deployed)".to_owned());
     let webhook = settings.addresses.webhook_url(demo.webhook_address());
-    let dashboard = dashboard(secrets.dashboard_url.as_ref());
     let Demo {
         owner_id,
         webhook_secret: secret,
@@ -238,7 +226,7 @@ mod tests {
 
     #[test]
     fn exports_survive_any_character() {
-        let text = shell_exports(&[("A", r#"a'b "$(c)" \"#)]);
+        let text = shell_exports(&[("A", r#"a'b "$(c)" \"#.to_owned().into())].into());
         assert_eq!(text, "export A='a'\\''b \"$(c)\" \\'\n");
     }
 

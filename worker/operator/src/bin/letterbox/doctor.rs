@@ -6,7 +6,7 @@ use letterbox_operator::{Finding, Verdict, examine_broker};
 use letterbox_trials::{TrialError, client, describe};
 
 use crate::{
-    Failure, Output,
+    Output, Result,
     dashboard::{DASHBOARD_URL, Dashboard, DashboardError},
     output,
     settings::{CliSettings, broker},
@@ -15,7 +15,7 @@ use crate::{
 /// How long the base URL may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) async fn run(settings: &CliSettings) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings) -> Result<Output> {
     let operator = settings.operator().await?;
     let broker = broker()?;
     let mut found = operator.doctor(broker.as_ref()).await?;
@@ -89,10 +89,8 @@ fn text(found: &[Finding]) -> String {
             Verdict::Failure => "FAILURE",
         };
         let detail = one.detail.replace('\n', " ");
-        let mend = one
-            .mend
-            .map(|mend| format!("  => {mend}"))
-            .unwrap_or_default();
+        let mend = one.mend.map(|mend| format!("  => {mend}"));
+        let mend = mend.unwrap_or_default();
         format!("{word:<8} {:<20} {detail}{mend}", one.about)
     });
     lines.collect::<Vec<_>>().join("\n")

@@ -124,21 +124,13 @@ pub(crate) fn with_examples(command: Command) -> Command {
 }
 
 fn add(command: Command, path: &str) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|one| one.get_name().to_owned())
-        .collect();
-    if names.is_empty() {
-        let lines: Vec<String> = of(path).map(|line| format!("  {line}")).collect();
-        return if lines.is_empty() {
-            command
-        } else {
-            command.after_help(format!("Examples:\n{}", lines.join("\n")))
-        };
+    if !command.has_subcommands() {
+        let lines: String = of(path).map(|line| format!("\n  {line}")).collect();
+        return command.after_help(format!("Examples:{lines}"));
     }
-    names.into_iter().fold(command, |command, name| {
-        let path = format!("{path} {name}");
-        command.mut_subcommand(name, |one| add(one, &path))
+    command.mut_subcommands(|one| {
+        let path = format!("{path} {}", one.get_name());
+        add(one, &path)
     })
 }
 

@@ -5,7 +5,7 @@ use letterbox_common::{ids::WorkflowId, json_object};
 use letterbox_operator::{Csv, FormAnswer, Operator, escape};
 use serde_json::json;
 
-use crate::{Failure, Output, output};
+use crate::{Failure, Output, Result, output};
 
 /// Answers that are read at once.
 const PIECE: u32 = 1_000;
@@ -16,7 +16,7 @@ pub(crate) async fn export(
     workflow: WorkflowId,
     between: (Option<Timestamp>, Option<Timestamp>),
     is_json: bool,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let workflow = operator.workflow(workflow).await?.row;
     let columns = operator.answer_columns(workflow.workflow_id).await?;
     let mut piece = match is_json {

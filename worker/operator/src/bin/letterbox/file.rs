@@ -7,6 +7,8 @@ use std::{
     path::Path,
 };
 
+use letterbox_common::sealing::Secret;
+
 /// Why a file could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {cause}")]
@@ -39,6 +41,11 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>, FileError> {
 pub(crate) fn read_text(file: &Path) -> Result<String, FileError> {
     let invalid = |_| FileError::new(file, std::io::ErrorKind::InvalidData.into());
     String::from_utf8(read(file)?).map_err(invalid)
+}
+
+/// The secret in a file, without the white space around it.
+pub(crate) fn read_secret(file: &Path) -> Result<Secret, FileError> {
+    Ok(Secret::new(read(file)?.trim_ascii().to_vec()))
 }
 
 /// Writes a file that only its owner can read. A reader finds the old text or the new one, whole.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, hash::Hash, time::Duration};
 use letterbox_operator::OperatorError;
 use serde::Serialize;
 
-use crate::{Failure, Output, output};
+use crate::{Output, Result, output};
 
 /// How many are looked at, the newest.
 pub(crate) const MAX_FOLLOWED: u32 = 1_000;
@@ -21,7 +21,7 @@ pub(crate) async fn follow<T: Serialize, Id: Copy + Eq + Hash + Ord, State: Eq>(
     read: impl AsyncFn(u32) -> Result<Vec<T>, OperatorError>,
     known: impl Fn(&T) -> (Id, State),
     line: impl Fn(&T) -> String,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let mut printed: HashMap<Id, State> = HashMap::new();
     let mut limit = limit;
     let mut first = None;

@@ -5,7 +5,7 @@ use letterbox_common::ids::WorkflowId;
 use letterbox_operator::{Closing, Losing, Named, NewFormLink};
 use serde_json::{Value, json};
 
-use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
+use crate::{Output, Result, confirm::confirm, settings::CliSettings};
 
 #[derive(Subcommand)]
 pub(crate) enum FormLinkCommand {
@@ -28,7 +28,7 @@ pub(crate) enum FormLinkCommand {
     },
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: FormLinkCommand) -> Result<Output> {
     let operator = settings.operator().await?;
     match verb {
         FormLinkCommand::Create {

@@ -8,7 +8,7 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{Named, Operator};
 use serde_json::json;
 
-use crate::{Failure, Output, file::FileError, output};
+use crate::{Failure, Output, Result, file::FileError, output};
 
 /// The option that names a workspace.
 #[derive(Debug, Clone, Args)]
@@ -38,7 +38,7 @@ impl InWorkspace {
     ///
     /// # Errors
     /// When none is named or chosen and there is not exactly one, or the database fails.
-    pub(crate) async fn id(&self, operator: &Operator) -> Result<WorkspaceId, Failure> {
+    pub(crate) async fn id(&self, operator: &Operator) -> Result<WorkspaceId> {
         let Some(chosen) = chosen()?.filter(|_| self.workspace.is_none()) else {
             let found = self.id_to_grant(operator).await;
             return found.map_err(|error| match error {
@@ -56,7 +56,7 @@ impl InWorkspace {
 
     /// As [`Self::id`], for an order that gives rights or a credential: what was chosen once does
     /// not count.
-    pub(crate) async fn id_to_grant(&self, operator: &Operator) -> Result<WorkspaceId, Failure> {
+    pub(crate) async fn id_to_grant(&self, operator: &Operator) -> Result<WorkspaceId> {
         if let Some(named) = &self.workspace {
             return Ok(operator.id(named).await?);
         }
@@ -68,7 +68,7 @@ impl InWorkspace {
 }
 
 /// Chooses a workspace for the commands of this user, or shows it.
-pub(crate) async fn choose(operator: &Operator, command: UseCommand) -> Result<Output, Failure> {
+pub(crate) async fn choose(operator: &Operator, command: UseCommand) -> Result<Output> {
     let chosen = match command.workspace {
         Some(named) => {
             let id: WorkspaceId = operator.id(&named).await?;
@@ -81,16 +81,14 @@ pub(crate) async fn choose(operator: &Operator, command: UseCommand) -> Result<O
         }
         None => chosen()?,
     };
-    let workspaces = operator.workspaces().await?;
-    let known = workspaces
-        .iter()
-        .find(|one| Some(one.workspace_id) == chosen);
-    let name = known.map(|one| &one.name);
+    let mut workspaces = operator.workspaces().await?.into_iter();
+    let known = workspaces.find(|one| Some(one.workspace_id) == chosen);
+    let name = known.map(|one| one.name);
     Ok(Output::One(json!({ "workspace_id": chosen, "name": name })))
 }
 
 /// The workspace that `letterbox use` has chosen.
-fn chosen() -> Result<Option<WorkspaceId>, Failure> {
+fn chosen() -> Result<Option<WorkspaceId>> {
     let Some(file) = file() else { return Ok(None) };
     match fs::read_to_string(&file) {
         Ok(text) if text.trim().is_empty() => Ok(None),
@@ -106,7 +104,7 @@ fn chosen() -> Result<Option<WorkspaceId>, Failure> {
     }
 }
 
-fn write(text: &str) -> Result<(), Failure> {
+fn write(text: &str) -> Result<()> {
     let file = file().ok_or(Failure::NoHome)?;
     let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
     let written = folder.and_then(|()| fs::write(&file, text));

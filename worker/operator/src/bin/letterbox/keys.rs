@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::{
-    Failure, Output,
+    Output, Result,
     settings::{CliSettings, key_rings},
 };
 
@@ -13,10 +13,9 @@ pub(crate) enum KeysCommand {
     Rotate,
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: KeysCommand) -> Result<Output> {
     let KeysCommand::Rotate = verb;
     let keys = key_rings()?;
-    Ok(Output::one(
-        &settings.operator().await?.rotate_keys(&keys).await?,
-    ))
+    let operator = settings.operator().await?;
+    Ok(Output::one(&operator.rotate_keys(&keys).await?))
 }

@@ -53,6 +53,9 @@ use output::Output;
 use settings::{CliSettings, SECRETS};
 use url::Url;
 
+/// The outcome of what a command does.
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys
 ///
@@ -222,7 +225,7 @@ fn words(matches: &ArgMatches) -> String {
     words.join(" ")
 }
 
-async fn run_command(settings: &CliSettings, command: Command) -> Result<Output, Failure> {
+async fn run_command(settings: &CliSettings, command: Command) -> Result<Output> {
     match command {
         Command::Migrate => migrate::run().await,
         Command::Workspace(command) => workspace::run(&settings.operator().await?, command).await,
@@ -234,22 +237,14 @@ async fn run_command(settings: &CliSettings, command: Command) -> Result<Output,
         Command::Account(command) => account::run(settings, command).await,
         Command::Approval(command) => approval::run(settings, command).await,
         Command::Policy(command) => policy::run(&settings.operator().await?, command).await,
-        Command::Audit(command) => {
-            audit::run(&settings.operator().await?, command, settings.json).await
-        }
+        Command::Audit(command) => audit::run(settings, command).await,
         Command::Webhook(command) => webhook::run(settings, command).await,
-        Command::Run(command) => {
-            run::run(&settings.operator().await?, command, settings.json).await
-        }
-        Command::Status(command) => {
-            status::run(&settings.operator().await?, &command, settings.json).await
-        }
+        Command::Run(command) => run::run(settings, command).await,
+        Command::Status(command) => status::run(settings, &command).await,
         Command::Doctor => doctor::run(settings).await,
         Command::Check(command) => check::run(settings, &command).await,
         Command::Ready { url } => ready::run(&url).await,
-        Command::Signal(command) => {
-            signal::run(&settings.operator().await?, command, settings.json).await
-        }
+        Command::Signal(command) => signal::run(settings, command).await,
         Command::Apply(command) => apply::run(settings, command).await,
         Command::Schema { kind } => schema::print(kind),
         Command::DeadLetters(command) => dead_letters::run(settings, command).await,

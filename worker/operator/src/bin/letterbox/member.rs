@@ -7,7 +7,7 @@ use letterbox_common::{
 };
 use letterbox_operator::{Losing, MemberSettings, Named, Operator};
 
-use crate::{Failure, Output, confirm::confirm, in_workspace::InWorkspace};
+use crate::{Output, Result, confirm::confirm, in_workspace::InWorkspace};
 
 #[derive(Subcommand)]
 pub(crate) enum MemberCommand {
@@ -38,13 +38,13 @@ pub(crate) struct OfMember {
 
 impl OfMember {
     /// The ids of the workspace and the user.
-    async fn ids(&self, operator: &Operator) -> Result<(WorkspaceId, UserId), Failure> {
+    async fn ids(&self, operator: &Operator) -> Result<(WorkspaceId, UserId)> {
         let workspace = self.workspace.id_to_grant(operator).await?;
         Ok((workspace, operator.id(&self.user).await?))
     }
 }
 
-pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Output> {
     Ok(match verb {
         MemberCommand::Set { of, settings } => {
             let (workspace, user) = of.ids(operator).await?;

@@ -4,9 +4,9 @@ use letterbox_broker::{AMQP_URL, BrokerTarget, declare};
 use letterbox_database::DatabaseTarget;
 use serde_json::json;
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, Result};
 
-pub(crate) async fn run() -> Result<Output, Failure> {
+pub(crate) async fn run() -> Result<Output> {
     let migrated = letterbox_operator::migrate(&DatabaseTarget::from_environment()?).await?;
     let has_broker = AMQP_URL.read()?.is_some();
     if has_broker {

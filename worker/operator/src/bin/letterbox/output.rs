@@ -120,17 +120,12 @@ impl Output {
                 }
             }
         }
-        table
-            .lines()
+        let lines = table.lines().map(|line| {
             // The table's own margin.
-            .map(|line| {
-                line.strip_prefix(' ')
-                    .unwrap_or(&line)
-                    .trim_end()
-                    .to_owned()
-            })
-            .collect::<Vec<_>>()
-            .join("\n")
+            let text = line.strip_prefix(' ').unwrap_or(&line);
+            text.trim_end().to_owned()
+        });
+        lines.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -152,9 +147,8 @@ fn marked(text: &str) -> String {
         return text.to_owned();
     }
     let red = |text: String, word| text.replace(word, &format!("\x1b[1;31m{word}\x1b[0m"));
-    ["LATE:", "NOT READY"]
-        .into_iter()
-        .fold(text.to_owned(), red)
+    let words = ["LATE:", "NOT READY"].into_iter();
+    words.fold(text.to_owned(), red)
 }
 
 /// A result as a JSON value.
@@ -225,12 +219,8 @@ pub(crate) fn bytes(bytes: &[u8]) -> io::Result<bool> {
 
 /// Clears the screen and shows a text. Returns `false` if standard output is closed.
 pub(crate) fn screen(text: &str) -> bool {
-    writeln!(
-        io::stdout(),
-        "\x1b[H\x1b[2J{}",
-        marked(&escape::lines(text))
-    )
-    .is_ok()
+    let text = marked(&escape::lines(text));
+    writeln!(io::stdout(), "\x1b[H\x1b[2J{text}").is_ok()
 }
 
 /// Prints to standard error.
@@ -276,10 +266,7 @@ mod tests {
             Output::many(&rows, &["id", "more"]).table(),
             "id  more\n1   -"
         );
-        assert!(
-            Output::many(&rows, &["id"])
-                .json()
-                .contains("\"name\": \"n\"")
-        );
+        let json = Output::many(&rows, &["id"]).json();
+        assert!(json.contains("\"name\": \"n\""));
     }
 }

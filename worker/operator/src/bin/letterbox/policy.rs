@@ -7,7 +7,7 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{Named, Operator};
 use serde_json::json;
 
-use crate::{Failure, Output, file, output};
+use crate::{Output, Result, file, output};
 
 #[derive(Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -38,7 +38,7 @@ pub(crate) enum PolicyCommand {
     Reset { workspace_id: Named<WorkspaceId> },
 }
 
-pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Output> {
     Ok(match verb {
         PolicyCommand::Show {
             workspace_id,
@@ -82,7 +82,7 @@ async fn set(
     workspace: WorkspaceId,
     policy: &str,
     dry_run: bool,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     // Before it holds: afterwards nothing would differ.
     let change = operator.preview_policy(workspace, policy).await?;
     let row = match dry_run {

@@ -7,12 +7,12 @@ use letterbox_trials::{TrialError, client};
 use serde_json::Value;
 use url::Url;
 
-use crate::{Failure, Output};
+use crate::{Failure, Output, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Asks the process whose admin address this is.
-pub(crate) async fn run(admin: &Url) -> Result<Output, Failure> {
+pub(crate) async fn run(admin: &Url) -> Result<Output> {
     let asked = admin.join("/readyz").map_err(|_| Failure::NoAddress)?;
     let (status, text) = ask(asked).await?;
     if status != 200 {

@@ -10,10 +10,12 @@ use letterbox_operator::{NOT_ERASED, Named, Operator, Reason, RunFilter, RunRow}
 use serde_json::json;
 
 use crate::{
-    Failure, Output,
+    Failure, Output, Result,
     confirm::confirm_loss,
     follow,
     in_workspace::InWorkspace,
+    output,
+    settings::CliSettings,
     story::{story, word},
     times::to_second,
 };
@@ -56,10 +58,7 @@ pub(crate) enum RunCommand {
     /// LETTERBOX_ACCOUNT_KEYS opens them.
     Show { run_id: Named<RunId> },
     /// Cancel a run, or all that match a filter; requests that were sent stay sent
-    Cancel {
-        #[command(flatten)]
-        subjects: Subjects,
-    },
+    Cancel(Subjects),
     /// Let a run, or all that match a filter, go on at the action that failed or was denied
     Retry {
         #[command(flatten)]
@@ -110,11 +109,7 @@ pub(crate) struct Narrowed {
 }
 
 impl Narrowed {
-    async fn filter(
-        self,
-        operator: &Operator,
-        workspace: WorkspaceId,
-    ) -> Result<RunFilter, Failure> {
+    async fn filter(self, operator: &Operator, workspace: WorkspaceId) -> Result<RunFilter> {
         let workflow = self.workflow.as_ref();
         let workflow = operator.id_in(Some(workspace), workflow).await?;
         Ok(RunFilter {
@@ -143,11 +138,8 @@ pub(crate) struct Subjects {
     yes: bool,
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    verb: RunCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: RunCommand) -> Result<Output> {
+    let operator = &settings.operator().await?;
     Ok(match verb {
         RunCommand::List {
             workspace,
@@ -161,7 +153,7 @@ pub(crate) async fn run(
             if follow {
                 let read = async |limit| operator.runs(workspace, &filter, None, limit).await;
                 let known = |run: &RunRow| (run.run_id, condition(run));
-                return follow::follow(limit, json, read, known, one_line).await;
+                return follow::follow(limit, settings.json, read, known, one_line).await;
             }
             let before = operator.id_in(None, before.as_ref()).await?;
             list(&operator.runs(workspace, &filter, before, limit).await?)
@@ -194,7 +186,7 @@ pub(crate) async fn run(
             let run = operator.run_with_answers(run_id, keys.as_ref()).await?;
             Output::text(story(&run), &run)
         }
-        RunCommand::Cancel { subjects } => cancel(operator, subjects).await?,
+        RunCommand::Cancel(subjects) => cancel(operator, subjects).await?,
         RunCommand::Retry {
             subjects,
             now: true,
@@ -207,13 +199,11 @@ pub(crate) async fn run(
 
 /// A list of runs; for people the state says, too, whether a run waits for its next attempt.
 fn list(runs: &[RunRow]) -> Output {
-    let mut output = Output::many(runs, &COLUMNS);
-    if let Output::Many { rows, .. } = &mut output {
-        for (row, run) in rows.iter_mut().zip(runs) {
-            row["condition"] = condition(run).into();
-        }
+    let mut rows: Vec<_> = runs.iter().map(output::value).collect();
+    for (row, run) in rows.iter_mut().zip(runs) {
+        row["condition"] = condition(run).into();
     }
-    output
+    Output::many(&rows, &COLUMNS)
 }
 
 fn condition(run: &RunRow) -> &'static str {
@@ -235,13 +225,11 @@ fn one_line(run: &RunRow) -> String {
     )
 }
 
-async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
+async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output> {
     if let Some(run_id) = &subjects.run_id {
         let run_id = operator.id(run_id).await?;
         let outcome = operator.cancel_run(run_id).await?;
-        return Ok(Output::one(
-            &json!({ "run_id": run_id, "outcome": outcome }),
-        ));
+        return Ok(Output::One(json!({ "run_id": run_id, "outcome": outcome })));
     }
     let open = [
         RunState::Queued,
@@ -260,7 +248,7 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output, Failu
     Ok(Output::many(&outcomes, &["run_id", "outcome"]))
 }
 
-async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failure> {
+async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output> {
     let yes = subjects.yes;
     let over = [
         RunState::Succeeded,
@@ -284,11 +272,7 @@ async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output, Failur
     ))
 }
 
-async fn retry(
-    operator: &Operator,
-    subjects: Subjects,
-    rate: Option<u32>,
-) -> Result<Output, Failure> {
+async fn retry(operator: &Operator, subjects: Subjects, rate: Option<u32>) -> Result<Output> {
     if let Some(run_id) = &subjects.run_id {
         let run = operator.retry_run(operator.id(run_id).await?).await?;
         return Ok(Output::text(story(&run), &run));
@@ -314,7 +298,7 @@ async fn hurry(
     operator: &Operator,
     subjects: Subjects,
     account: Option<Named<AccountId>>,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let (workspace, run) = match (&subjects.run_id, &subjects.workspace) {
         (Some(run), _) => {
             let run = operator.id(run).await?;
@@ -342,11 +326,7 @@ struct FoundRun {
 }
 
 /// The runs that a filter lets through, of those that are in one of these states.
-async fn found(
-    operator: &Operator,
-    subjects: Subjects,
-    states: &[RunState],
-) -> Result<FoundRun, Failure> {
+async fn found(operator: &Operator, subjects: Subjects, states: &[RunState]) -> Result<FoundRun> {
     let workspace = subjects.workspace.ok_or(Failure::NoSubject)?;
     let workspace = operator.id(&workspace).await?;
     let mut filter = subjects.narrowed.filter(operator, workspace).await?;

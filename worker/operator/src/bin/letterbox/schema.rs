@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use letterbox_operator::{DEFINITION_SCHEMA, DOCUMENT_SCHEMA, POLICY_SCHEMA};
 
-use crate::{Failure, Output, output};
+use crate::{Failure, Output, Result, output};
 
 /// What has a schema.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 }
 
 /// Prints a schema as it is.
-pub(crate) fn print(kind: Kind) -> Result<Output, Failure> {
+pub(crate) fn print(kind: Kind) -> Result<Output> {
     let schema = match kind {
         Kind::Definition => DEFINITION_SCHEMA,
         Kind::Policy => POLICY_SCHEMA,

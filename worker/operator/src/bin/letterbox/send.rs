@@ -6,10 +6,10 @@ use letterbox_trials::{
     ProveCommand, SendCommand, Signer, Signing, WEBHOOK_SECRET, explain, send_form, send_webhook,
 };
 
-use crate::{Failure, Output, file, output};
+use crate::{Output, Result, file, output};
 
 /// Reads the secret and the rules.
-fn signer(signing: &Signing) -> Result<Signer, Failure> {
+fn signer(signing: &Signing) -> Result<Signer> {
     let rules = signing.rules.as_deref().map(file::read_text).transpose()?;
     let rules = rules_of(signing.tool, rules.as_deref()).map_err(OperatorError::from)?;
     let secret = match &signing.secret_file {
@@ -19,7 +19,7 @@ fn signer(signing: &Signing) -> Result<Signer, Failure> {
     Ok(Signer::new(rules, secret)?)
 }
 
-pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(verb: SendCommand) -> Result<Output> {
     Ok(match verb {
         SendCommand::Form {
             url,
@@ -45,7 +45,7 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output, Failure> {
     })
 }
 
-pub(crate) async fn prove(command: ProveCommand) -> Result<Output, Failure> {
+pub(crate) async fn prove(command: ProveCommand) -> Result<Output> {
     let signer = signer(&command.signing)?;
     let ledger = letterbox_trials::prove(command, &signer).await?;
     Ok(Output::Status {

@@ -10,7 +10,7 @@ use letterbox_database::{DATABASE_URL, DatabaseTarget};
 use letterbox_operator::{Addresses, KeyRings, Named, Operator, OperatorError, Orderer};
 use letterbox_trials::WEBHOOK_SECRET;
 
-use crate::{dashboard::DASHBOARD_URL, failure::Failure};
+use crate::{Failure, Result, dashboard::DASHBOARD_URL};
 
 /// The secrets that commands use.
 pub(crate) const SECRETS: [&SecretSetting; 7] = [
@@ -82,7 +82,7 @@ impl CliSettings {
     }
 
     /// As [`Self::operator`], for orders that a person must answer for; gives who does.
-    pub(crate) async fn operator_by(&self) -> Result<(Operator, UserId), Failure> {
+    pub(crate) async fn operator_by(&self) -> Result<(Operator, UserId)> {
         let operator = self.operator().await?;
         let by = operator.ordered_by().ok_or(Failure::NoOrderer)?;
         Ok((operator, by))

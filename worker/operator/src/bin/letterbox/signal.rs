@@ -2,10 +2,11 @@
 
 use clap::Subcommand;
 use letterbox_common::ids::{DeliveryId, WebhookId};
-use letterbox_operator::{Named, Operator, SignalFilter, SignalRow};
+use letterbox_operator::{Named, SignalFilter, SignalRow};
 
 use crate::{
-    Failure, Output, follow, in_workspace::InWorkspace, story::word, subscription, times::to_second,
+    Output, Result, follow, in_workspace::InWorkspace, settings::CliSettings, story::word,
+    subscription, times::to_second,
 };
 
 const COLUMNS: [&str; 8] = [
@@ -47,11 +48,8 @@ pub(crate) enum SignalCommand {
     Subscription(subscription::SubscriptionCommand),
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    verb: SignalCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: SignalCommand) -> Result<Output> {
+    let operator = &settings.operator().await?;
     Ok(match verb {
         SignalCommand::List {
             workspace,
@@ -67,7 +65,7 @@ pub(crate) async fn run(
             if follow {
                 let read = async |limit| operator.signals(workspace, &filter, None, limit).await;
                 let known = |signal: &SignalRow| (signal.signal_id, ());
-                return follow::follow(limit, json, read, known, one_line).await;
+                return follow::follow(limit, settings.json, read, known, one_line).await;
             }
             let before = operator.id_in(None, before.as_ref()).await?;
             let signals = operator.signals(workspace, &filter, before, limit).await?;

@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use clap::Args;
 use letterbox_common::states::AccountWait;
-use letterbox_operator::{Deaf, Operator, Status};
+use letterbox_operator::{Deaf, Status};
 
 use crate::{
-    Failure, Output, output,
-    settings::broker,
+    Output, Result, output,
+    settings::{CliSettings, broker},
     story::word,
     times::{age, to_second},
 };
@@ -23,11 +23,8 @@ pub(crate) struct StatusCommand {
     watch: bool,
 }
 
-pub(crate) async fn run(
-    operator: &Operator,
-    command: &StatusCommand,
-    json: bool,
-) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, command: &StatusCommand) -> Result<Output> {
+    let operator = settings.operator().await?;
     let broker = broker()?;
     loop {
         let status = operator.status(broker.as_ref()).await?;
@@ -39,7 +36,7 @@ pub(crate) async fn run(
                 code,
             });
         }
-        let is_read = if json {
+        let is_read = if settings.json {
             output::line(&output::value(&status))
         } else {
             output::screen(&text(&status))
@@ -139,9 +136,8 @@ fn loses_events(one: &Deaf) -> String {
 }
 
 fn counts(by_state: &BTreeMap<String, i64>) -> String {
-    let counts = by_state
-        .iter()
-        .map(|(state, count)| format!("{state} {count}"));
+    let counts = by_state.iter();
+    let counts = counts.map(|(state, count)| format!("{state} {count}"));
     match counts.collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => "none".to_owned(),
         counts => counts,

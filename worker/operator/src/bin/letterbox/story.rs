@@ -193,7 +193,8 @@ pub(crate) fn word(text: &str) -> String {
     long(text, MAX_WORD)
 }
 
-fn long(text: &str, most: usize) -> String {
+/// As [`word`], of so many characters.
+pub(crate) fn long(text: &str, most: usize) -> String {
     let text = text.replace('\n', " ");
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -4,10 +4,8 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use letterbox_broker::BrokerTarget;
 use letterbox_common::{
-    condition::Condition,
     ids::{WebhookId, WorkspaceId},
     sealing::Secret,
-    states::SignalKind,
 };
 use letterbox_operator::{
     Named, NewSubscription, Operator, OperatorError, SubscriptionRow, Target, moment,
@@ -16,7 +14,8 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace, output,
+    Failure, Output, Result, confirm::confirm_loss, dashboard::Dashboard,
+    in_workspace::InWorkspace, output,
 };
 
 const COLUMNS: [&str; 11] = [
@@ -43,28 +42,8 @@ pub(crate) enum SubscriptionCommand {
         /// Only those of this webhook, and of those that replace it
         #[arg(long)]
         webhook: Option<Named<WebhookId>>,
-        /// Only those of this kind: generic, or the type of the event
-        #[arg(long)]
-        signal_kind: Option<SignalKind>,
-        /// Only those whose bodies are objects with a member that equals a text, such as
-        /// /data/status=paid; up to 8, which must all hold
-        #[arg(long = "where", value_name = "POINTER=TEXT")]
-        conditions: Vec<Condition>,
-        /// Also those stored since a time, such as 2026-01-31T08:00:00Z, yesterday or 1h
-        #[arg(long, value_name = "TIME", value_parser = moment)]
-        from: Option<Timestamp>,
-        /// Make a user of RabbitMQ who reads this queue and nothing else; the password is shown
-        /// once
-        #[arg(long, value_name = "NAME", requires = "queue")]
-        login: Option<String>,
-        /// The queue may exist: whoever reads it may read what it holds
-        #[arg(long, requires = "queue")]
-        existing: bool,
-        /// How many requests may wait for their answers; only with one, the default, signals keep
-        /// their order. Given again, it changes
-        #[arg(long, value_name = "COUNT", requires = "url",
-            value_parser = clap::value_parser!(i32).range(1..=32))]
-        in_flight: Option<i32>,
+        #[command(flatten)]
+        new: NewSubscription,
     },
     /// List the subscriptions of a workspace
     Subscriptions(InWorkspace),
@@ -118,31 +97,13 @@ impl OfSubscription {
     }
 }
 
-pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Result<Output> {
     Ok(match verb {
-        SubscriptionCommand::Subscribe {
-            of,
-            webhook,
-            signal_kind,
-            conditions,
-            from,
-            login,
-            existing,
-            in_flight,
-        } => {
+        SubscriptionCommand::Subscribe { of, webhook, new } => {
             let workspace = of.workspace.id_to_grant(operator).await?;
             let webhook = operator.id_in(Some(workspace), webhook.as_ref()).await?;
-            let new = NewSubscription {
-                target: of.target()?,
-                webhook,
-                signal_kind,
-                conditions,
-                from,
-                login,
-                may_exist: existing,
-                in_flight,
-            };
-            subscribe(operator, workspace, &new).await?
+            let new = NewSubscription { webhook, ..new };
+            subscribe(operator, workspace, &of.target()?, &new).await?
         }
         SubscriptionCommand::Subscriptions(workspace) => {
             let workspace = workspace.id(operator).await?;
@@ -169,7 +130,7 @@ async fn unsubscribe(
     of: &OfSubscription,
     delete_queue: bool,
     yes: bool,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     let workspace = of.workspace.id(operator).await?;
     let target = of.target()?;
     let Target::Queue(queue) = &target else {
@@ -193,18 +154,19 @@ async fn unsubscribe(
 async fn subscribe(
     operator: &Operator,
     workspace: WorkspaceId,
+    target: &Target,
     new: &NewSubscription,
-) -> Result<Output, Failure> {
-    let is_queue = matches!(new.target, Target::Queue(_));
+) -> Result<Output> {
+    let is_queue = matches!(target, Target::Queue(_));
     let broker = is_queue.then(BrokerTarget::from_environment).transpose()?;
     let broker = broker.as_ref();
     let Some(login) = &new.login else {
-        let (subscription, secret) = operator.subscribe(broker, workspace, new).await?;
+        let (subscription, secret) = operator.subscribe(broker, workspace, target, new).await?;
         return Ok(Output::One(shown(&subscription, secret.as_ref())));
     };
     let dashboard = Dashboard::from_environment()?;
-    let password = dashboard.make_login(login, new.target.name()).await?;
-    match operator.subscribe(broker, workspace, new).await {
+    let password = dashboard.make_login(login, target.name()).await?;
+    match operator.subscribe(broker, workspace, target, new).await {
         Ok((subscription, _)) if subscription.login.as_ref() == Some(login) => {
             let mut shown = output::value(&subscription);
             shown["password"] = json!(password.expose());
@@ -230,7 +192,7 @@ pub(crate) fn shown(subscription: &SubscriptionRow, secret: Option<&Secret>) -> 
     shown
 }
 
-async fn pause(operator: &Operator, of: &OfSubscription, pauses: bool) -> Result<Output, Failure> {
+async fn pause(operator: &Operator, of: &OfSubscription, pauses: bool) -> Result<Output> {
     let workspace = of.workspace.id(operator).await?;
     let target = of.target()?;
     let pausing = operator.pause_subscription(workspace, target.name(), pauses);

@@ -1,11 +1,11 @@
 //! `letterbox user …`
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use letterbox_common::ids::UserId;
 use letterbox_operator::{Losing, Named};
 use serde_json::json;
 
-use crate::{Failure, Output, confirm::confirm, settings::CliSettings};
+use crate::{Output, Result, confirm::confirm, settings::CliSettings};
 
 const ISSUER: [&str; 2] = ["issuer", "users"];
 
@@ -35,15 +35,9 @@ pub(crate) enum UserCommand {
         yes: bool,
     },
     /// Print a link with which a user signs in to the desk, within ten minutes and once
-    SignInLink {
-        /// Id or e-mail address
-        user: Named<UserId>,
-    },
+    SignInLink(OfUser),
     /// End a user's sessions and sign-in links at the desk, and unbind the user from issuers
-    SignOut {
-        /// Id or e-mail address
-        user: Named<UserId>,
-    },
+    SignOut(OfUser),
     /// Trust an OpenID Connect issuer: users sign in to the desk by their verified e-mail address
     TrustIssuer {
         /// The URL by which the issuer calls itself
@@ -66,13 +60,17 @@ pub(crate) enum UserCommand {
         issuer: String,
     },
     /// Show a user, with their accounts at issuers
-    Show {
-        /// Id or e-mail address
-        user: Named<UserId>,
-    },
+    Show(OfUser),
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Output, Failure> {
+/// Names a user.
+#[derive(Args)]
+pub(crate) struct OfUser {
+    /// Id or e-mail address
+    user: Named<UserId>,
+}
+
+pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Output> {
     let operator = &settings.operator().await?;
     Ok(match verb {
         UserCommand::Create { email, name } => {
@@ -90,17 +88,16 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
                 &["workspace_id", "email", "role", "deactivated_at"],
             )
         }
-        UserCommand::SignInLink { user } => {
-            let link = operator
-                .make_sign_in_link(operator.id(&user).await?)
-                .await?;
+        UserCommand::SignInLink(OfUser { user }) => {
+            let user = operator.id(&user).await?;
+            let link = operator.make_sign_in_link(user).await?;
             Output::One(json!({
                 "url": settings.addresses.sign_in_url(link.token.expose()),
                 "user_id": link.user_id,
                 "expires_at": link.expires_at,
             }))
         }
-        UserCommand::SignOut { user } => {
+        UserCommand::SignOut(OfUser { user }) => {
             Output::one(&operator.sign_out_user(operator.id(&user).await?).await?)
         }
         UserCommand::TrustIssuer { issuer } => {
@@ -115,9 +112,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
             operator.unbind_issuer(&issuer, user).await?;
             Output::one(&operator.user(user).await?)
         }
-        UserCommand::Show { user } => {
-            let user = operator.id(&user).await?;
-            Output::one(&operator.user_detail(user).await?)
+        UserCommand::Show(OfUser { user }) => {
+            Output::one(&operator.user_detail(operator.id(&user).await?).await?)
         }
     })
 }

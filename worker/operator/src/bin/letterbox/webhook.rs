@@ -1,14 +1,11 @@
 //! `letterbox webhook …`
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use letterbox_common::{
     ids::WebhookId,
-    sealing::{SealedColumn, Secret, key_ring},
+    sealing::{SealedColumn, key_ring},
     webhook::Tool,
 };
 use letterbox_operator::{
@@ -17,7 +14,7 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    Failure, Output, confirm::confirm_loss, file, follow, in_workspace::InWorkspace, output,
+    Output, Result, confirm::confirm_loss, file, follow, in_workspace::InWorkspace, output,
     settings::CliSettings, times::to_second,
 };
 
@@ -122,12 +119,11 @@ fn overlap(text: &str) -> Result<Duration, &'static str> {
         .ok_or(expected)?;
     let overlap = Duration::try_from(overlap).map_err(|_| expected)?;
     let most = Duration::from_secs(31 * 86_400);
-    (overlap <= most)
-        .then_some(overlap)
-        .ok_or("at most 31 days")
+    let overlap = Some(overlap).filter(|overlap| *overlap <= most);
+    overlap.ok_or("at most 31 days")
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<Output> {
     let operator = async || settings.operator().await;
     Ok(match verb {
         WebhookCommand::Create(new) => create(settings, new).await?,
@@ -137,7 +133,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             secret_file,
             overlap,
         } => {
-            let secret = read_secret(&secret_file)?;
+            let secret = file::read_secret(&secret_file)?;
             let operator = operator().await?;
             let keys = key_ring(SealedColumn::WebhookSecret)?;
             let webhook = operator.id(&webhook_id).await?;
@@ -207,8 +203,9 @@ fn one_line(refusal: &RefusalRow) -> String {
     )
 }
 
-async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure> {
-    let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
+async fn create(settings: &CliSettings, new: Creation) -> Result<Output> {
+    let secret = new.secret_file.as_deref().map(file::read_secret);
+    let secret = secret.transpose()?;
     let rules = new.rules.map(|file| file::read_text(&file)).transpose()?;
     let rules = rules.map(|text| rules_in(&text)).transpose();
     let wanted = WebhookSettings {
@@ -226,8 +223,9 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output, Failure
     Ok(Output::One(shown))
 }
 
-async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Failure> {
-    let secret = new.secret_file.as_deref().map(read_secret).transpose()?;
+async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output> {
+    let secret = new.secret_file.as_deref().map(file::read_secret);
+    let secret = secret.transpose()?;
     let operator = settings.operator().await?;
     let keys = key_ring(SealedColumn::WebhookSecret)?;
     let replacing = operator.replace_webhook(&keys, new.webhook_id, secret, new.overlap);
@@ -235,10 +233,6 @@ async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output, Fai
     let mut shown = shown(settings, &made);
     shown["replaces"] = json!(new.webhook_id);
     Ok(Output::One(shown))
-}
-
-fn read_secret(file: &Path) -> Result<Secret, Failure> {
-    Ok(Secret::new(file::read(file)?.trim_ascii().to_vec()))
 }
 
 /// A new webhook, at the only time that its secret is shown.

@@ -12,8 +12,8 @@ use letterbox_workflow::Definition;
 use serde_json::json;
 
 use crate::{
-    Failure, Output, confirm::confirm, export, file, form_link, in_workspace::InWorkspace, output,
-    settings::CliSettings,
+    Failure, Output, Result, confirm::confirm, export, file, form_link, in_workspace::InWorkspace,
+    output, settings::CliSettings,
 };
 
 const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
@@ -117,14 +117,14 @@ pub(crate) struct Moved {
     said: Said,
 }
 
-pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result<Output> {
     if let WorkflowCommand::Check { definition } = &verb {
         let definition = Definition::check(&file::read_text(definition)?)
             .map_err(|problems| OperatorError::from(Reason::InvalidDefinition(problems)))?;
         return Ok(Output::One(json!({ "warnings": definition.warnings() })));
     }
     let operator = &settings.operator().await?;
-    let (moved, to) = match verb {
+    Ok(match verb {
         WorkflowCommand::Create {
             workspace,
             owner: user,
@@ -135,10 +135,10 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             let workspace = workspace.id(operator).await?;
             let user = operator.id(&user).await?;
             let creating = operator.create_workflow(workspace, user, &name, &definition);
-            return Ok(Output::one(&creating.await?));
+            Output::one(&creating.await?)
         }
-        WorkflowCommand::Deploy(new) => return deploy(settings, operator, new).await,
-        WorkflowCommand::Check { .. } => return Ok(Output::Nothing),
+        WorkflowCommand::Deploy(new) => deploy(settings, operator, new).await?,
+        WorkflowCommand::Check { .. } => Output::Nothing,
         WorkflowCommand::Transfer {
             workflow_id,
             to,
@@ -147,17 +147,15 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             let workflow = operator.id(&workflow_id).await?;
             let to = operator.id(&to).await?;
             confirm(operator, Losing::Workflow(workflow), said.yes).await?;
-            return Ok(Output::one(
-                &operator.transfer_workflow(workflow, to).await?,
-            ));
+            Output::one(&operator.transfer_workflow(workflow, to).await?)
         }
         WorkflowCommand::Show { workflow_id } => {
             let workflow = operator.workflow(operator.id(&workflow_id).await?).await?;
-            return Ok(Output::text(shown(&workflow), &workflow));
+            Output::text(shown(&workflow), &workflow)
         }
         WorkflowCommand::List(workspace) => {
             let workflows = operator.workflows(workspace.id(operator).await?).await?;
-            return Ok(Output::many(&workflows, &COLUMNS));
+            Output::many(&workflows, &COLUMNS)
         }
         WorkflowCommand::Export {
             workflow_id,
@@ -165,17 +163,22 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
             until,
         } => {
             let workflow = operator.id(&workflow_id).await?;
-            return export::export(operator, workflow, (since, until), settings.json).await;
+            export::export(operator, workflow, (since, until), settings.json).await?
         }
-        WorkflowCommand::Pause(moved) => (moved, Move::Pause),
-        WorkflowCommand::Activate(moved) => (moved, Move::Activate),
-        WorkflowCommand::Draft(moved) => (moved, Move::Draft),
+        WorkflowCommand::Pause(moved) => moved.to(operator, Move::Pause).await?,
+        WorkflowCommand::Activate(moved) => moved.to(operator, Move::Activate).await?,
+        WorkflowCommand::Draft(moved) => moved.to(operator, Move::Draft).await?,
         WorkflowCommand::Delete { workflow_id, said } => {
-            return move_to(operator, workflow_id, Move::Delete, said).await;
+            move_to(operator, workflow_id, Move::Delete, said).await?
         }
-    };
-    let workflow = operator.id(&moved.workflow_id).await?;
-    move_to(operator, workflow, to, moved.said).await
+    })
+}
+
+impl Moved {
+    async fn to(self, operator: &Operator, to: Move) -> Result<Output> {
+        let workflow = operator.id(&self.workflow_id).await?;
+        move_to(operator, workflow, to, self.said).await
+    }
 }
 
 /// A workflow, and its definition as one can edit it.
@@ -193,16 +196,12 @@ async fn move_to(
     workflow: WorkflowId,
     to: Move,
     said: Said,
-) -> Result<Output, Failure> {
+) -> Result<Output> {
     confirm(operator, Losing::Workflow(workflow), said.yes).await?;
     Ok(Output::one(&operator.move_workflow(workflow, to).await?))
 }
 
-async fn deploy(
-    settings: &CliSettings,
-    operator: &Operator,
-    new: Deployment,
-) -> Result<Output, Failure> {
+async fn deploy(settings: &CliSettings, operator: &Operator, new: Deployment) -> Result<Output> {
     if new.closing != Closing::default() && !new.new_link {
         return Err(Failure::NoNewLink);
     }
@@ -210,10 +209,8 @@ async fn deploy(
     let definition = definition.transpose()?;
     let workflow = operator.id(&new.workflow_id).await?;
     if new.dry_run {
-        let plan = operator
-            .plan_deploy(workflow, definition.as_deref())
-            .await?;
-        return Ok(Output::One(json!(plan)));
+        let planning = operator.plan_deploy(workflow, definition.as_deref());
+        return Ok(Output::one(&planning.await?));
     }
     confirm(operator, Losing::Workflow(workflow), new.said.yes).await?;
     let closing = new.new_link.then_some(new.closing);

@@ -5,7 +5,7 @@ use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_operator::{Named, Operator, WorkspaceSettings, or_unlimited};
 use serde_json::json;
 
-use crate::{Failure, Output, output};
+use crate::{Output, Result, output};
 
 const COLUMNS: [&str; 5] = [
     "workspace_id",
@@ -36,7 +36,7 @@ pub(crate) enum WorkspaceCommand {
         settings: WorkspaceSettings,
         /// Tell the same by a message {"text": "..."} to the base URL of this connected account,
         /// or of none
-        #[arg(long, value_name = "ACCOUNT|none", value_parser = account_or_none)]
+        #[arg(long, value_name = "ACCOUNT|none", value_parser = named_or::<AccountId>("none"))]
         notify_account: Option<AccountOrNone>,
     },
     /// Show the usage of a workspace: runs of this month, bytes stored today, and by which webhooks
@@ -44,13 +44,13 @@ pub(crate) enum WorkspaceCommand {
     /// Keep runs from beginning actions until they are released; forms and webhooks go on
     Hold {
         /// A workspace, or 'all'
-        #[arg(value_parser = workspace_or_all)]
+        #[arg(value_parser = named_or::<WorkspaceId>("all"))]
         workspace: WorkspaceOrAll,
     },
     /// Let held runs begin actions again
     Release {
         /// A workspace, or 'all'
-        #[arg(value_parser = workspace_or_all)]
+        #[arg(value_parser = named_or::<WorkspaceId>("all"))]
         workspace: WorkspaceOrAll,
     },
     /// Delete a workspace with everything in it, for good: forms, runs, signals, accounts, members
@@ -71,29 +71,22 @@ type WorkspaceOrAll = Option<Named<WorkspaceId>>;
 /// An account; `None` is none.
 type AccountOrNone = Option<Named<AccountId>>;
 
-fn account_or_none(text: &str) -> Result<AccountOrNone, &'static str> {
-    match text {
-        "none" => Ok(None),
-        text => text.parse().map(Some),
+/// Parses what names a thing; this word is `None`.
+fn named_or<I>(word: &str) -> impl Fn(&str) -> Result<Option<Named<I>>, &'static str> + Clone {
+    move |text| match text == word {
+        true => Ok(None),
+        false => text.parse().map(Some),
     }
 }
 
-fn workspace_or_all(text: &str) -> Result<WorkspaceOrAll, &'static str> {
-    match text {
-        "all" => Ok(None),
-        text => text.parse().map(Some),
-    }
-}
-
-pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output, Failure> {
+pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<Output> {
     Ok(match verb {
         WorkspaceCommand::Create {
             name,
             run_allowance,
         } => Output::one(&operator.create_workspace(&name, run_allowance).await?),
         WorkspaceCommand::Usage { workspace_id } => {
-            let workspace = operator.id(&workspace_id).await?;
-            Output::one(&operator.usage(workspace).await?)
+            Output::one(&operator.usage(operator.id(&workspace_id).await?).await?)
         }
         WorkspaceCommand::Export { workspace_id } => {
             let workspace = operator.id(&workspace_id).await?;
