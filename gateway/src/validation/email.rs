@@ -4,10 +4,18 @@
 
 const LABEL_LENGTH: usize = 63;
 
-/// Whether the e-mail field of a browser would accept the text.
-pub(super) fn is_valid(text: &str) -> bool {
-    text.split_once('@')
-        .is_some_and(|(local, domain)| is_local(local) && domain.split('.').all(is_label))
+/// Why the e-mail field of a browser would not accept the text; `None` if it would.
+pub(super) fn problem(text: &str) -> Option<&'static str> {
+    match text.split_once('@') {
+        None => Some("it has no @"),
+        Some((local, _)) if !is_local(local) => {
+            Some("before the @ only a-z, A-Z, 0-9 and .!#$%&'*+/=?^_`{|}~- can stand")
+        }
+        Some((_, domain)) if !domain.split('.').all(is_label) => {
+            Some("behind the @ there is no domain")
+        }
+        Some(_) => None,
+    }
 }
 
 fn is_local(text: &str) -> bool {
@@ -41,7 +49,7 @@ mod tests {
             "A@B.C",
             long.as_str(),
         ] {
-            assert!(is_valid(good), "{good}");
+            assert!(problem(good).is_none(), "{good}");
         }
         for bad in [
             "",
@@ -67,7 +75,7 @@ mod tests {
             "a\0@b",
             longer.as_str(),
         ] {
-            assert!(!is_valid(bad), "{bad:?}");
+            assert!(problem(bad).is_some(), "{bad:?}");
         }
     }
 }

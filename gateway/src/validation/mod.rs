@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use letterbox_common::{
-    form::{Field, FieldType, Form},
+    form::{Field, FieldType, Form, ascii_address},
     json_object,
 };
 use serde::{Serialize, Serializer};
@@ -44,8 +44,8 @@ enum FieldProblem {
     TooLong(usize),
     #[error("the value must be one of the field's choices")]
     NotChoice,
-    #[error("the value must be a valid e-mail address")]
-    NotEmail,
+    #[error("the value must be a valid e-mail address: {0}")]
+    NotEmail(&'static str),
     #[error("the form has no such field")]
     Undeclared,
 }
@@ -126,10 +126,10 @@ fn check<'a>(
         FieldType::Textarea => FieldValue::Text(text(given, field.kind)?),
         FieldType::Email => {
             let text = text(given, field.kind)?;
-            if !email::is_valid(&text) {
-                return Err(FieldProblem::NotEmail);
+            match email::problem(&text) {
+                Some(problem) => return Err(FieldProblem::NotEmail(problem)),
+                None => FieldValue::Text(text),
             }
-            FieldValue::Text(text)
         }
         FieldType::Number => FieldValue::Number(number(given)?),
         FieldType::Checkbox => match given.get() {
@@ -146,6 +146,11 @@ fn check<'a>(
 /// type.
 fn text(given: &RawValue, kind: FieldType) -> Result<String, FieldProblem> {
     let text: String = serde_json::from_str(given.get()).map_err(|_| FieldProblem::NotText)?;
+    // As a browser sends it, so that it is the same one wherever it comes from.
+    let text = match kind {
+        FieldType::Email => ascii_address(&text).into_owned(),
+        _ => text,
+    };
     match kind.max_length() {
         Some(max) if text.chars().count() > max => Err(FieldProblem::TooLong(max)),
         _ => Ok(text),
@@ -254,9 +259,15 @@ mod tests {
             (Textarea, false, "0".into(), Err(NotText)),
             // E-mail
             (Email, true, r#""a@b""#.into(), Ok(())),
-            (Email, true, r#""a""#.into(), Err(NotEmail)),
-            (Email, false, r#""""#.into(), Err(NotEmail)),
-            (Email, true, mail(200).replace('d', "e"), Err(NotEmail)),
+            (Email, true, r#""a""#.into(), Err(NotEmail("it has no @"))),
+            (Email, true, r#"" a@b\n""#.into(), Ok(())),
+            (Email, false, r#""""#.into(), Err(NotEmail("it has no @"))),
+            (
+                Email,
+                true,
+                mail(200).replace('d', "e"),
+                Err(NotEmail("behind the @ there is no domain")),
+            ),
             (Email, false, "null".into(), Err(NotText)),
             (Email, false, "[]".into(), Err(NotText)),
             // Number: whatever a double can hold.
@@ -287,6 +298,18 @@ mod tests {
             let found = one(kind, required, &value);
             assert_eq!(found, expected, "{kind:?} required={required} {shown}");
         }
+    }
+
+    #[test]
+    fn an_email_address_is_as_browsers_send_it() {
+        let email = form(&[("k", FieldType::Email, true)]);
+        let sent = with(&email, r#"{"k":" max@m\u00fcller.de "}"#).unwrap();
+        assert_eq!(sent, r#"{"k":"max@xn--mller-kva.de"}"#);
+        let refused = with(&email, r#"{"k":"jos\u00e9@example.com"}"#).unwrap_err();
+        assert!(
+            refused.to_string().contains("before the @ only a-z"),
+            "{refused}"
+        );
     }
 
     #[test]
