@@ -1,7 +1,7 @@
 //! Whose session a link begins, and what becomes of the session that the browser had.
 
 use letterbox_operator::{Browser, Operator, Orderer, Vouched};
-use letterbox_tests::{Desk, World};
+use letterbox_tests::{Desk, World, assert_hides, assert_tells};
 use reqwest::StatusCode;
 
 /// The page behind a link says as whom it signs in, and who is signed in there already; who goes on
@@ -25,11 +25,8 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
         StatusCode::OK
     );
     let page = browser.page(path).await;
-    assert!(page.contains("Sign in as ada@example.com"), "{page}");
-    assert!(
-        page.contains("You are signed in here as bob@example.com"),
-        "{page}"
-    );
+    assert_tells(&page, &["Sign in as ada@example.com"]);
+    assert_tells(&page, &["You are signed in here as bob@example.com"]);
     assert_eq!(
         browser.get("/").await.status(),
         StatusCode::OK,
@@ -47,10 +44,8 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
         "ended at the server"
     );
     let over = browser.page(path).await;
-    assert!(
-        over.contains("This link is over") && !over.contains("ada@"),
-        "{over}"
-    );
+    assert_tells(&over, &["This link is over"]);
+    assert_hides(&over, &["ada@"]);
 }
 
 /// So does a sign-in by an issuer; a link that is nobody's ends no session.

@@ -2,8 +2,8 @@
 
 use letterbox_operator::{AccountSecret, AccountSettings};
 use letterbox_tests::{
-    Authority, Form, Mail, MailServer, MailTls, Process, World, call, definition_with, eventually,
-    payload,
+    Authority, Form, Mail, MailServer, MailTls, Process, World, assert_tells, call,
+    definition_with, eventually, payload,
 };
 use letterbox_workflow::Untrusted;
 use serde_json::{Value, json};
@@ -130,11 +130,7 @@ async fn each_answer_is_mailed_and_confirmed() {
     let html = "<p>Thank you, Ada. We have:</p><table>\r\n\
         <tr><th align=\"left\">Name</th><td>Ada</td></tr>";
     let text = confirmed.read();
-    assert!(text.contains(html), "{text}");
-    assert!(
-        text.contains("2 &lt;b&gt;loaves&lt;&#x2f;b&gt;<br>1 roll"),
-        "{text}"
-    );
+    assert_tells(&text, &[html, "2 &lt;b&gt;loaves&lt;&#x2f;b&gt;<br>1 roll"]);
 
     world
         .set_policy(

@@ -12,7 +12,7 @@ use base64::{
 };
 use jiff::Timestamp;
 use letterbox_database::Role;
-use letterbox_tests::{Desk, Peer, Received, Reply, Visitor, World};
+use letterbox_tests::{Desk, Peer, Received, Reply, Visitor, World, assert_tells};
 use reqwest::{Response, StatusCode};
 use ring::{
     rand::SystemRandom,
@@ -305,10 +305,7 @@ async fn an_issuer_is_asked_by_tls() {
     let mut desk = world.start("letterbox-desk", &settings);
     assert_eq!(desk.ended().await.code(), Some(1));
     let told = desk.log();
-    assert!(
-        told.contains("LETTERBOX_OIDC_ISSUER") && told.contains("https://"),
-        "{told}"
-    );
+    assert_tells(&told, &["LETTERBOX_OIDC_ISSUER", "https://"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

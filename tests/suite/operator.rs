@@ -1,8 +1,8 @@
 //! The operator command line, as people and programs use it.
 
 use letterbox_tests::{
-    DEFINITION, Process, Webhook, World, assert_holds, command_file, definition_with, eventually,
-    payload,
+    DEFINITION, Process, Webhook, World, assert_holds, assert_tells, command_file, definition_with,
+    eventually, payload,
 };
 use serde_json::{Value, json};
 
@@ -70,10 +70,7 @@ async fn from_a_workspace_to_a_signal() {
     let refused = world.letterbox_with(&signed, format!("send webhook --url {url} {file}"));
     let error = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(
-        error.contains("401") && error.contains("invalid_signature"),
-        "{error}"
-    );
+    assert_tells(&error, &["401", "invalid_signature"]);
     let kept = "SELECT count(*) FROM webhooks WHERE secret_sealed IS NOT NULL";
     world.assert_count(kept, 0).await; // a deleted webhook's secret is destroyed
 }

@@ -110,10 +110,8 @@ async fn one_trace_leads_from_the_form_to_the_account() {
 
     // A collector is somebody else.
     for request in collector.received() {
-        assert_hides(
-            &request.body,
-            &[&form.token, "canary-key", "Ada", "canary-credential"],
-        );
+        assert_hides(&request.body, &[&form.token, "canary-key", "Ada"]);
+        assert_hides(&request.body, &["canary-credential"]);
     }
     drop((gateway, worker));
 }
