@@ -26,8 +26,7 @@ async fn forget(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_is_tried_as_an_action_calls_it() {
     let peer = Peer::start(script).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let account = world.connect_for(&form, "api", &peer.url).await.account_id;
     let attempt = async |path: &str| -> Value {
         let tried = world.order(format!("account try {account} --path {path}"));
@@ -95,8 +94,7 @@ async fn an_account_is_tried_as_an_action_calls_it() {
 async fn only_the_owner_of_an_account_sees_what_it_answers() {
     let peer =
         Peer::start(|_, _| Reply::With(200, vec![], "CANARY of the account".to_owned())).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let account = world.connect_for(&form, "api", &peer.url).await.account_id;
     let boss = world
         .member(form.workspace, "boss", MemberRole::Owner)

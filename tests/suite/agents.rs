@@ -141,8 +141,7 @@ async fn a_refusal_by_the_policy_is_a_result() {
             "deny",
         )
         .await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
     let run = scene.the_run().await;
     let denied = &run.actions[4];
@@ -218,8 +217,7 @@ async fn hostile_calls_are_told_and_not_sent() {
     let mut hostile_agent = agent();
     hostile_agent["max_steps"] = 20.into();
     let scene = Scene::new(&peer, json!([hostile_agent])).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let sent: Vec<_> = peer
         .targets()
         .into_iter()
@@ -272,8 +270,7 @@ async fn an_agent_without_an_end_fails() {
     for (model, failure) in cases {
         let peer = Peer::start(scripted(model, "an answer")).await;
         let scene = Scene::new(&peer, json!([agent()])).await;
-        scene.form.assert_accepts("k").await;
-        scene.world.await_state("failed", 1).await;
+        scene.submit_until("k", "failed", 1).await;
         assert_eq!(scene.the_run().await.row.failure.as_deref(), Some(failure));
     }
 }
@@ -360,8 +357,7 @@ async fn a_failed_agent_is_retried_where_it_failed() {
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
     scene.allow_agents().await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let run = scene.the_run().await;
     assert_eq!(run.row.state, RunState::Failed);
     let operator = scene.world.operator().await;

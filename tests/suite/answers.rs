@@ -36,8 +36,7 @@ fn script(request: &Received, _: usize) -> Reply {
 async fn later_actions_use_answers_and_are_marked() {
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, lookup("/all")).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let received = peer.await_received(2).await;
     assert_eq!(received[1].target, "/tell/7");
     assert_eq!(
@@ -56,8 +55,7 @@ async fn later_actions_use_answers_and_are_marked() {
 async fn what_an_account_was_told_it_may_tell() {
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, lookup("/of/{{ form.name }}")).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let run = scene.the_run().await;
     let tell = &run.actions[2];
     assert_eq!(
@@ -97,8 +95,7 @@ async fn an_answer_that_lacks_what_is_needed_fails_the_action() {
         let mut actions = lookup("/all");
         actions[1]["if"] = "actions['look-up'].status == 200".into();
         let scene = Scene::new(&peer, actions).await;
-        scene.form.assert_accepts("k").await;
-        scene.world.await_state("failed", 1).await;
+        scene.submit_until("k", "failed", 1).await;
         let reason = scene.the_run().await.row.failure.unwrap();
         assert!(reason.starts_with(failure), "{answer}: {reason}");
         assert_eq!(peer.received().len(), 1);
@@ -121,8 +118,7 @@ async fn the_beginning_of_a_failed_answer_is_kept() {
     .await;
     let scene = Scene::new(&peer, lookup("/all")).await;
     let world = &scene.world;
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let id = scene.the_run().await.row.run_id;
     let shown = world.order(format!("run show {id}"));
     let failed = &shown["actions"][2]["failed_with"];
@@ -192,8 +188,7 @@ async fn answers_stay_where_somebody_may_need_them() {
     .await;
     let scene = Scene::new(&peer, lookup("/all")).await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let run = scene.the_run().await;
     assert_eq!(run.row.state, RunState::Failed);
     world.order(format!("workspace settings {workspace} --keep-answers on"));
@@ -203,7 +198,6 @@ async fn answers_stay_where_somebody_may_need_them() {
     assert_eq!(peer.targets(), ["/all", "/tell/7", "/tell/7"]);
     world.assert_count(SEALED, 1).await; // kept
     world.order(format!("workspace settings {workspace} --keep-answers off"));
-    scene.form.assert_accepts("another").await;
-    world.await_state("succeeded", 2).await;
+    scene.submit_until("another", "succeeded", 2).await;
     world.assert_count(SEALED, 1).await; // of the first run only
 }

@@ -145,8 +145,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
 /// queue comes back.
 #[tokio::test]
 async fn a_deleted_queue_loses_nothing() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, worker, webhook) = World::with_recorded_webhook().await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
     let deleting = channel.queue_delete("letterbox.v1.webhooks".into(), Default::default());
@@ -218,13 +217,11 @@ async fn what_is_unbound_or_deleted_comes_back() {
     let none = Default::default();
     let unbinding = channel.queue_unbind(queue.into(), exchange.into(), key.into(), none);
     unbinding.await.unwrap();
-    form.assert_accepts("1").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("1", "succeeded", 1).await;
 
     let deleting = channel.exchange_delete(exchange.into(), Default::default());
     deleting.await.unwrap();
-    form.assert_accepts("2").await;
-    world.await_state("succeeded", 2).await;
+    scene.submit_until("2", "succeeded", 2).await;
     scene.gateway.await_ready().await;
 }
 

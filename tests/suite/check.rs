@@ -45,8 +45,7 @@ async fn what_does_not_agree_is_found_with_its_mend() {
     let webhook = world.webhook(&scene.gateway).await;
     webhook.send("[1]").await;
     world.await_signals(1).await;
-    scene.form.assert_accepts("done").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("done", "succeeded", 1).await;
     let question = scene.ask().await;
     let (code, found) = check(world, &settings, "");
     assert_eq!((code, wrong(&found)), (0, vec![]), "{found:#}");
@@ -120,8 +119,7 @@ async fn what_does_not_agree_is_found_with_its_mend() {
 /// Where a claim is left, its sender may come back.
 #[tokio::test]
 async fn a_batch_without_claims_is_forgotten() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let form = world.form(&gateway).await;
     let sql = async |statements: &str| world.change(statements).await;
     assert!(webhook.send("1").await.is_first());
@@ -178,8 +176,7 @@ async fn what_the_check_recommends_is_accepted() {
         form.owner,
         url = peer.url
     ));
-    form.assert_accepts("done").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("done", "succeeded", 1).await;
 
     let keys = [(); 2].map(|()| format!("test:{}", other_key()));
     let keys = [

@@ -8,8 +8,7 @@ use letterbox_tests::{Proxy, World, eventually};
 /// afterwards.
 #[tokio::test]
 async fn the_worker_waits_for_the_database() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let database = Proxy::before(&world.database_url).await;
     let worker = world.worker_with(&[("DATABASE_URL", &database.url)]).await;
     assert!(webhook.send("\"before\"").await.is_first());
@@ -35,8 +34,7 @@ async fn the_worker_waits_for_the_database() {
 /// A read-only database is an outage, too: a worker does not even subscribe.
 #[tokio::test]
 async fn a_read_only_database_is_waited_out() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     assert!(webhook.send("1").await.is_first());
     let name = world.database_url.rsplit('/').next().unwrap();
     world

@@ -124,8 +124,7 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
 /// An id means one thing, or nothing is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_is_meant_is_redriven() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let ids = two_dead_letters(&world, &webhook).await;
     for (command, said) in [
         ("redrive 0190", "matches more than one"),
@@ -155,8 +154,7 @@ async fn only_what_is_meant_is_redriven() {
 /// What its queue does not take stays a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_takes_no_dead_letters() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     two_dead_letters(&world, &webhook).await;
     let full = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":1},
         "apply-to":"queues"}"#;

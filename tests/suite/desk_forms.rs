@@ -29,8 +29,7 @@ async fn questions(visitor: &Visitor, place: &str) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_makes_a_form_and_reads_its_answers() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.form(&gateway).await;
+    let (world, _gateway, _worker, first) = World::with_recorded_form().await;
     let ada = world
         .member(first.workspace, "ada", MemberRole::Runner)
         .await;
@@ -242,8 +241,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
 async fn an_owner_says_what_happens() {
     let server = MailServer::start().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let sender = Some("Bakery <shop@example.com>".to_owned());
     let mail = AccountSettings {
         sender,
@@ -316,8 +314,7 @@ async fn an_owner_says_what_happens() {
     let shown = shown.text().await.unwrap();
     let mut live = form.clone();
     live.token = token(&shown);
-    live.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&live, "k", "succeeded", 1).await;
     let received = peer.await_received(1).await;
     assert_eq!(received[0].target, "/contacts");
     assert_eq!(received[0].json()["email"], "ada@example.com");

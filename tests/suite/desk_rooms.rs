@@ -37,8 +37,7 @@ fn place(response: &Response) -> String {
 /// From a definition with a mistake to a form that people reach, and back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_publishes_a_form() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.form(&gateway).await;
+    let (world, _gateway, _worker, first) = World::with_recorded_form().await;
     let ada = world
         .member(first.workspace, "ada", MemberRole::Runner)
         .await;
@@ -92,8 +91,7 @@ async fn an_owner_publishes_a_form() {
         first.with_token(token)
     };
     let link: Form = made(&[]).await;
-    link.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&link, "k", "succeeded", 1).await;
     let bounded = made(&[("max_answers", "1"), ("closes_at", "2126-01-31T08:00")]).await;
     link.assert_dead().await;
     bounded.assert_accepts("l").await;
@@ -186,8 +184,7 @@ async fn a_mail_server_is_connected() {
     let email = json!({"id": "tell", "type": "email.send", "account": "mail",
         "to": ["owner@example.com"], "subject": "News"});
     let form = world.redeployed(&gateway, &plain, json!([email])).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
     assert_eq!(server.logins(), ["AUTH PLAIN AGFkYQBhOmI="]); // \0ada\0a:b
     let page = ada
         .page(&format!("/runs/{}", world.runs_of(&form).await[0].run_id))
@@ -201,8 +198,7 @@ async fn a_mail_server_is_connected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway) = World::with_gateway().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, plain) = World::with_form().await;
     let (workspace, owner) = (plain.workspace.to_string(), plain.owner);
     let desk = Desk::start(&world).await;
     let ada = desk.visitor(&world, owner).await;
@@ -377,8 +373,7 @@ async fn a_secret_is_set_later(eddy: &Visitor, workspace: &str) -> String {
 /// it lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_has_webhooks() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, _worker, form) = World::with_recorded_form().await;
     let eddy = world
         .member(form.workspace, "eddy", MemberRole::Editor)
         .await;
@@ -618,8 +613,7 @@ async fn owners_govern() {
     let set =
         "SELECT count(*) FROM workspaces WHERE notify_by_email AND notify_account IS NOT NULL";
     world.assert_count(set, 1).await;
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
+    scene.submit_until("k", "waiting_approval", 1).await;
 
     let sure = [("sure", "yes")];
     let deactivate = [&deactivate[..], &sure].concat();
@@ -821,8 +815,7 @@ async fn people(world: &World, desk: &Desk, form: &Form) -> Vec<(char, Visitor)>
 /// nothing, and what is foreign is not there.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_asks_for_its_role() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, _worker, form) = World::with_recorded_form().await;
     let account = world.connect_for(&form, "crm", "http://127.0.0.1:9/").await;
     let hook = world.webhook_in(&gateway, form.workspace).await;
     let victim = world
@@ -896,8 +889,7 @@ async fn every_order_asks_for_its_role() {
 /// What others wrote into a definition, a policy or a name is text in every room.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_members_wrote_is_text() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let hostile = "</textarea></pre><script>alert(1)</script>{{ 1234567 * 10 }}\u{202e}";
     let mut definition: Value = serde_json::from_str(&definition_with(json!([]))).unwrap();
     definition["form"]["title"] = hostile.into();

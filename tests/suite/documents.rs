@@ -631,8 +631,7 @@ async fn a_plan_changes_and_locks_nothing() {
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = true.into();
     files.apply(&wanted, "--yes");
     let form = form_of(&world, &gateway, "Leads");
-    form.assert_accepts("a").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&form, "a", "failed", 1).await;
     // Of every kind something is new, another or gone.
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = false.into();
     of(&mut wanted, "member", "ada@example.com")["role"] = "viewer".into();
@@ -833,16 +832,14 @@ async fn a_search_ends_after_the_commit() {
         let (_, told) = world.refusal("run list --workspace Acme --field name=Ada");
         assert!(told.contains("search by submitted value is off"), "{told}");
     };
-    form.assert_accepts("a").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&form, "a", "failed", 1).await;
     world.assert_count(found, 1).await;
     files.apply(&wanted(false), "--yes");
     world.assert_count(found, 0).await;
     is_off();
 
     files.apply(&wanted(true), "--yes");
-    form.assert_accepts("b").await;
-    world.await_state("failed", 2).await;
+    world.submit_until(&form, "b", "failed", 2).await;
     let holding = world.session(Role::Login).await;
     let held = "BEGIN; SELECT FROM runs FOR UPDATE; SELECT FROM run_usage FOR UPDATE";
     holding.batch_execute(held).await.unwrap();

@@ -22,8 +22,7 @@ fn all_open(world: &World, keys: &[(&str, &str)]) -> bool {
 async fn a_rotation_that_dies_is_repeated() {
     for side in ["before", "after"] {
         for way in ["crash", "error", "slow"] {
-            let (world, gateway) = World::with_gateway().await;
-            let webhook = world.webhook(&gateway).await;
+            let (world, gateway, webhook) = World::with_webhook().await;
             for _ in 0..3 {
                 world.webhook_in(&gateway, webhook.address.workspace).await;
             }

@@ -48,8 +48,7 @@ async fn what_is_not_found_is_created() {
         {"id": "new", "type": "condition", "if": "actions.find.status == 404", "then": [create]},
     ]);
     let scene = Scene::new(&peer, actions).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let received = peer.await_received(2).await;
     let form = received[1].header("content-type");
     assert_eq!(form, Some("application/x-www-form-urlencoded"));
@@ -84,8 +83,7 @@ async fn an_answer_that_cannot_be_used_says_why() {
         ])
     };
     let scene = Scene::new(&peer, using("/marked")).await;
-    scene.form.assert_accepts("marked").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("marked", "succeeded", 1).await;
     assert_eq!(peer.await_received(2).await[1].json(), json!({"n": 7}));
     for (number, (path, why)) in [
         ("/long", "\"a\" is longer than 65536 bytes, and was cut"),
@@ -188,8 +186,7 @@ async fn what_was_not_done_or_perhaps_was_says_so() {
     })
     .await;
     let scene = Scene::new(&peer, json!([post("conflict")])).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     scene
         .assert_failed("409; an earlier attempt, which got no answer, may have done it")
         .await;
@@ -332,8 +329,7 @@ async fn a_long_question_does_not_hold_up_a_stop() {
 #[tokio::test]
 async fn credentials_come_as_servers_want_them() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, _worker, plain) = World::with_recorded_form().await;
     let file = |name: &str, text: &str| command_file(&format!("foreign.{name}"), text);
     let (key, pair) = (file("key", "k-1"), file("pair", "ada:p:w\n"));
     let kinds = [
@@ -371,8 +367,7 @@ async fn credentials_come_as_servers_want_them() {
     let form = world
         .form_of(&gateway, plain.workspace, plain.owner, &definition)
         .await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
     for (received, (name, _, header, value)) in peer.await_received(4).await.iter().zip(kinds) {
         assert_eq!(received.header(header), value, "{name}");
     }
@@ -403,8 +398,7 @@ async fn token_servers_give_tokens_in_their_ways() {
         _ => Reply::Status(200),
     })
     .await;
-    let (world, gateway) = World::with_gateway().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, plain) = World::with_form().await;
     let secret = command_file("foreign.secret", "a secret");
     let kinds = ["text", "list", "bare", "form", "body", "wrong", "page"];
     for kind in kinds {

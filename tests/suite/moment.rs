@@ -61,8 +61,7 @@ async fn what_changes_while_a_request_is_prepared_stops_it() {
         let (world, form) = (&scene.world, &scene.form);
         let operator = world.operator().await;
         operator.hold(Some(form.workspace)).await.unwrap();
-        form.assert_accepts("k").await;
-        world.await_state("queued", 1).await;
+        scene.submit_until("k", "queued", 1).await;
         stop_at_gate(&scene, "members").await;
         match change {
             "policy" => scene.decide("deny").await,
@@ -135,8 +134,7 @@ async fn a_hold_stops_what_is_prepared() {
     let (world, workspace) = (&scene.world, scene.form.workspace);
     let operator = world.operator().await;
     operator.hold(Some(workspace)).await.unwrap();
-    scene.form.assert_accepts("k").await;
-    world.await_state("queued", 1).await;
+    scene.submit_until("k", "queued", 1).await;
     stop_at_gate(&scene, "members").await;
     operator.hold(Some(workspace)).await.unwrap();
     world.open_gate().await;
@@ -195,8 +193,7 @@ async fn a_call_that_was_not_sent_is_told_as_failed() {
     scene.allow_agents().await;
     let pause = "--retry-attempts 2 --retry-first-milliseconds 10";
     world.order(format!("workspace settings {} {pause}", form.workspace));
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let call = &scene.the_run().await.actions[2];
     assert_eq!(call.state, ActionState::Failed);
     assert!(call.is_told);
@@ -232,8 +229,7 @@ async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
         let pause = "--retry-attempts 2 --retry-first-milliseconds 10";
         let set = world.order(format!("workspace settings {workspace} {pause}"));
         assert_eq!(set["retry_first_milliseconds"], 10);
-        scene.form.assert_accepts("k").await;
-        world.await_state(state, 1).await;
+        scene.submit_until("k", state, 1).await;
         let run = scene.the_run().await;
         assert_eq!(run.actions[0].state, ends);
         let call = &run.actions[2];

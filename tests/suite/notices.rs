@@ -46,8 +46,7 @@ impl Scene {
         let (world, form) = (&self.world, &self.form);
         world.order("workspace settings Test --notify-by-email on");
         world.decide(form.workspace, "approve").await;
-        form.assert_accepts("k").await;
-        world.await_state("waiting_approval", 1).await;
+        world.submit_until(form, "k", "waiting_approval", 1).await;
         self.await_mails(1).await;
     }
 
@@ -196,8 +195,7 @@ async fn a_letter_is_tried_again() {
     let world = &scene.world;
     world.order("workspace settings Test --notify-by-email on");
     scene.mail.answer("DATA", "451 later");
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&scene.form, "k", "failed", 1).await;
     let failed = "SELECT count(*) FROM letters WHERE attempts = 1 AND error LIKE '%451%'";
     world.await_count("one attempt", failed, 1).await;
     scene.mail.answer("", "");
@@ -288,8 +286,7 @@ async fn a_question_that_expires_is_told() {
     let told = &scene.mail.taken()[1].text;
     assert_tells(told, &["1 question has got no answer in time"]);
     // A letter without a failure names no failed run.
-    form.assert_accepts("l").await;
-    world.await_state("waiting_approval", 1).await;
+    world.submit_until(form, "l", "waiting_approval", 1).await;
     scene.await_mails(3).await;
     assert_hides(&scene.mail.taken()[2].text, &["/runs/"]);
 }

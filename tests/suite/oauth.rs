@@ -133,8 +133,7 @@ impl Connected {
         let (world, gateway, worker) = World::with_both().await;
         let server = Server::start(Duration::from_secs(3_600)).await;
         let (form, account) = connected(&world, &gateway, &server).await;
-        form.assert_accepts("first").await;
-        world.await_state("succeeded", 1).await;
+        world.submit_until(&form, "first", "succeeded", 1).await;
         Self {
             world,
             server,
@@ -281,8 +280,7 @@ async fn a_refused_token_is_renewed_once() {
     it.end_tokens();
     let later = "UPDATE grants SET refused_at = refused_at - interval '1 minute'";
     world.change(later).await;
-    form.assert_accepts("last").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(form, "last", "failed", 1).await;
     let attempts = "SELECT max(attempts)::bigint FROM run_actions WHERE state = 'failed'";
     world.assert_count(attempts, 2).await;
     // Nobody makes it exchange all the time.
@@ -307,8 +305,7 @@ async fn a_token_serves_although_the_next_one_is_refused() {
         .await;
     let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
     world.await_count("it gets no other", refused, 1).await;
-    form.assert_accepts("second").await;
-    world.await_state("succeeded", 2).await;
+    world.submit_until(form, "second", "succeeded", 2).await;
     it.end_tokens();
     form.assert_accepts("third").await;
     await_owner(world, form.workspace).await;
@@ -338,8 +335,7 @@ async fn a_token_that_was_due_is_no_refused_credential() {
         renew_at = now() + interval '2 hours'";
     world.change(ahead).await;
     it.end_tokens();
-    form.assert_accepts("ahead").await;
-    world.await_state("succeeded", 4).await;
+    world.submit_until(form, "ahead", "succeeded", 4).await;
     // One that was to be renewed then is renewed now, whoever has taken it then.
     let planned = "UPDATE grants SET planned_at = now() + interval '1 hour',
         renew_at = now() + interval '2 hours', taken_until = now() + interval '1 hour'";
@@ -560,8 +556,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let unconnected = &status["unconnected"][0];
     assert_holds(unconnected, json!({"account": "crm", "runs": 5}));
     let calls = server.called().len();
-    form.assert_accepts("k10").await;
-    world.await_state("queued", 6).await;
+    world.submit_until(&form, "k10", "queued", 6).await;
 
     server.granted(|granted| granted.is_revoked = false);
     authorize(&desk, &mut ada, &account).await;
@@ -572,8 +567,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let place = format!("/accounts/{account}/rotate");
     let rotated = ada.order(&place, &secret).await;
     assert_eq!(rotated.status(), StatusCode::SEE_OTHER);
-    form.assert_accepts("k11").await;
-    world.await_state("succeeded", 12).await;
+    world.submit_until(&form, "k11", "succeeded", 12).await;
     world.order(format!("account disconnect {account} --yes"));
     world.assert_rows("grants", 0).await;
 }
@@ -640,8 +634,7 @@ async fn a_grant_is_its_owners() {
     await_owner(world, form.workspace).await;
     let right = command_file(&format!("{}.client-secret", form.workspace), SECRET);
     world.order(format!("{rotate} {right}"));
-    form.assert_accepts("l").await;
-    world.await_state("succeeded", 2).await;
+    world.submit_until(form, "l", "succeeded", 2).await;
     let token = command_file(&format!("{}.token", form.workspace), "token");
     let by_token = format!("account rotate {account} --bearer-file {token}");
     world.assert_refused(by_token, "gets its tokens by OAuth 2.0");

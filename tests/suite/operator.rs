@@ -306,8 +306,7 @@ async fn exit_codes_tell_refusals_from_misuse() {
 /// somebody who leaves loses all rights.
 #[tokio::test]
 async fn links_end_and_workflows_change_hands() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let (workspace, workflow) = (form.workspace, form.workflow);
     let wrong = command_file(&format!("{workflow}.wrong.json"), r#"{"form": {}}"#);
     world.assert_refused(format!("workflow check {wrong}"), "");

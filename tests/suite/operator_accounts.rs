@@ -64,8 +64,7 @@ async fn accounts_policies_and_approvals() {
         .form_of(&gateway, plain.workspace, plain.owner, &definition)
         .await;
     // A new sealing key, while a run waits: credentials are sealed again as well.
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
+    world.submit_until(&form, "k", "waiting_approval", 1).await;
     let both = format!("{NEW_KEY},{}", world.account_keys);
     let rotated = world.order_with(&[("LETTERBOX_ACCOUNT_KEYS", &both)], "keys rotate");
     assert_holds(&rotated, json!({"resealed": 2, "current": 0}));

@@ -136,8 +136,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
 /// With everything logged that can be, nothing of it is a secret, a signature or a body.
 #[tokio::test]
 async fn logs_and_metrics_hold_no_secrets() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     // What is marked is searched for in all that processes say, as every secret of the tests is.
     let canary = uuid::Uuid::new_v4().simple().to_string();
     letterbox_tests::marks::mark(&canary);
@@ -162,8 +161,7 @@ async fn logs_and_metrics_hold_no_secrets() {
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
     let (status, text) = gateway.admin("/metrics").await.unwrap();

@@ -23,8 +23,7 @@ async fn retries_send_the_same_under_the_same_key() {
     let quick = [("LETTERBOX_RETRY_MILLISECONDS", "5")];
     let (gateway, _worker) = (world.gateway().await, world.worker_with(&quick).await);
     let form = world.sending_form(&gateway, &peer).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
     let received = peer.await_received(3).await;
     assert!(
         received.iter().all(|request| request == &received[0]),

@@ -85,8 +85,7 @@ async fn proxies_that_are_trusted_bring_their_own() {
 
 #[tokio::test]
 async fn signals_are_found_by_what_is_known_of_them() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.webhook(&gateway).await;
+    let (world, gateway, _worker, first) = World::with_recorded_webhook().await;
     let workspace = first.address.workspace;
     let second = world.named_webhook(&gateway, workspace, "billing").await;
     for number in 0..3 {

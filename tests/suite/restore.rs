@@ -77,8 +77,7 @@ async fn stop(mut process: Process) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_database_takes_what_the_broker_holds() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     let form = world.sending_form(&gateway, &peer).await;
     webhook.send("[\"before\"]").await;
     form.assert_accepts("before").await;

@@ -129,8 +129,7 @@ async fn a_failed_run_goes_on_where_it_failed() {
     .await;
     let actions = json!([post("first"), post("second"), post("third")]);
     let scene = Scene::new(&peer, actions).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let id = scene.the_run().await.row.run_id;
     let retried = scene.world.order(format!("run retry {id}"));
     assert_eq!(retried["run_id"], id.to_string());
@@ -165,8 +164,7 @@ async fn what_may_have_been_done_keeps_its_key() {
     let (world, workspace) = (&scene.world, scene.form.workspace);
     let twice = format!("workspace settings {workspace} --retry-attempts 2");
     assert_eq!(world.order(twice)["retry_attempts"], 2);
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let operator = world.operator().await;
     let id = scene.the_run().await.row.run_id;
     let failure = scene.the_run().await.row.failure.unwrap();

@@ -37,8 +37,7 @@ async fn one_look_shows_what_is_late() {
     let form = world
         .acting_form(&gateway, &peer.url, json!([post("send")]))
         .await;
-    form.assert_accepts("a").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "a", "succeeded", 1).await;
     eventually("all is well", async || status(&world).0 == 0).await;
     let (_, well) = status(&world);
     assert!(

@@ -48,8 +48,7 @@ async fn a_release_that_no_deploy_would_take_fails_its_runs() {
         world.await_state("failed", 1 + number as i64).await;
         world.assert_failed(&form, "can't be loaded").await;
     }
-    form.assert_accepts("good").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "good", "succeeded", 1).await;
     assert!(peer.received().iter().all(|one| one.target == "/send"));
 }
 
@@ -122,8 +121,7 @@ fn peak(process: &Process) -> u64 {
 async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     const RUNS: usize = 12;
     let peer = Peer::start(answer).await;
-    let (world, gateway, worker) = World::with_both().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, worker, plain) = World::with_recorded_form().await;
     let (workspace, owner) = (plain.workspace, plain.owner);
     world.connect(workspace, owner, "crm", &peer.url).await;
     let greedy_form = async |kind: &str| {
@@ -218,8 +216,7 @@ async fn an_id_means_one_row() {
 /// What a gateway knows of a webhook counts as long as it is so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_webhook_counts_from_the_next_delivery_on() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     assert!(webhook.send("[1]").await.is_first());
     let change = |change: &str| format!("UPDATE webhooks SET {change}");
     let narrowed = change("allow_from = '192.0.2.0/24'");

@@ -21,8 +21,7 @@ pub(crate) struct Subscriber {
 
 impl Subscriber {
     pub(crate) async fn new() -> Self {
-        let (world, gateway) = World::with_gateway().await;
-        let webhook = world.webhook(&gateway).await;
+        let (world, gateway, webhook) = World::with_webhook().await;
         let workspace = webhook.address.workspace.to_string();
         Self {
             world,

@@ -201,8 +201,7 @@ async fn what_nobody_has_claimed_is_not_believed() {
 /// through the new link, and that attempt comes to nothing: what was accepted first is believed.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_release_that_was_claimed_for_is_believed() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let operator = world.operator().await;
     let workflow = operator.workflow(form.workflow).await.unwrap();
     let first = workflow.row.release_id.unwrap();
@@ -232,9 +231,8 @@ async fn every_release_that_was_claimed_for_is_believed() {
 /// an operator, and its sender's retry is a repeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lost_its_claim_is_taken_on_an_operators_word() {
-    let (world, gateway, worker) = World::with_both().await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let webhook = world.webhook(&gateway).await;
     let (form, retired) = redeployed_form(&world, &gateway, &peer).await;
     let intruder = Intruder::of(&world).await;
     for _ in 0..2 {
@@ -429,8 +427,7 @@ async fn the_broker_lets_a_gateway_publish_and_nothing_else() {
 /// time to live, it is a dead letter like any other, and holds up nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn properties_of_a_message_bind_nobody() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, worker, webhook) = World::with_recorded_webhook().await;
     let intruder = Intruder::of(&world).await;
     // Headers that fill a frame, send copies, or tell of a death that never was.
     let long = "x".repeat(130_990);
@@ -499,8 +496,7 @@ fn died_in_the_year_2100() -> AMQPValue {
 /// takes the broker a second or two to encode one for whoever reads it.
 #[tokio::test]
 async fn headers_within_headers_end_nobody() {
-    let (world, gateway, mut worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, mut worker, webhook) = World::with_recorded_webhook().await;
     let vhost = world.amqp_url.rsplit('/').next().unwrap();
     let dashboard = &Servers::shared().dashboard_url;
     let publish = format!("{dashboard}api/exchanges/{vhost}/letterbox.v1/publish");

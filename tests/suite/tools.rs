@@ -229,8 +229,7 @@ async fn post(url: &str, headers: &[(String, String)], body: &str) -> Answer {
 /// tool gives it.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_every_tool_are_received() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.webhook(&gateway).await;
+    let (world, gateway, _worker, first) = World::with_recorded_webhook().await;
     let public = gateway.public_url();
     let mut seen = BTreeSet::new();
     let mut expected = Vec::new();
@@ -431,8 +430,7 @@ async fn ask(method: &str, url: &str, headers: &[(&str, &str)]) -> Answer {
 /// Questions that only a tool can ask are answered to it; to others all addresses are alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn handshakes_are_answered_to_tools_only() {
-    let (world, gateway) = World::with_gateway().await;
-    let first = world.webhook(&gateway).await;
+    let (world, gateway, first) = World::with_webhook().await;
     let workspace = first.address.workspace.to_string();
     let create = |tool: &str| {
         let create = format!("webhook create --workspace {workspace} --name T --tool {tool}");
@@ -623,8 +621,7 @@ async fn a_member_of_the_body_can_be_the_id() {
 /// A webhook gets another secret under its address: both count for a while, then the new one only.
 #[tokio::test]
 async fn a_secret_is_changed_under_the_same_address() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let old = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, old) = World::with_recorded_webhook().await;
     let id = old.address.webhook;
     assert!(old.send("[1]").await.is_first());
     let file = command_file(&format!("{id}.new"), "another secret of this tool");
@@ -662,8 +659,7 @@ async fn a_secret_is_changed_under_the_same_address() {
 /// What is not JSON is told by what came; a type that is based on JSON is.
 #[tokio::test]
 async fn the_owner_learns_what_came_instead_of_json() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let send = async |body: &str, headers: &[(&str, &str)]| {
         let signature = sign(&webhook.secret, body.as_bytes());
         let mut request = http_client().post(&webhook.url).body(body.to_owned());

@@ -28,8 +28,7 @@ async fn first_then_duplicate_and_other_webhooks_and_spellings_are_distinct() {
 
 #[tokio::test]
 async fn a_malformed_address_is_not_found() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let (workspace, id) = (webhook.address.workspace, webhook.address.webhook);
     let at = |token: &str| Webhook {
         url: format!("{}/webhooks/incoming/{token}", gateway.public_url()),
@@ -116,8 +115,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
 
 #[tokio::test]
 async fn size_is_exact_with_a_length_and_chunked() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let body = |length: usize, fill: char| {
         format!("\"{}\"", fill.to_string().repeat(length - 2)).into_bytes()
     };
@@ -151,8 +149,7 @@ async fn size_is_exact_with_a_length_and_chunked() {
 
 #[tokio::test]
 async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let path = format!("/webhooks/incoming/{}", webhook.address);
     let body = "[1,2,3]";
     let chunks: String = body.chars().map(|c| format!("1\r\n{c}\r\n")).collect();
@@ -182,8 +179,7 @@ async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends
 
 #[tokio::test]
 async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let good: Vec<Vec<u8>> = vec![
         b"null".to_vec(),
         b" 1 ".to_vec(),
