@@ -3,8 +3,9 @@
 
 use letterbox_common::{sealing::Secret, states::MemberRole};
 use letterbox_operator::{AccountSecret, AccountSettings};
-use letterbox_tests::{Desk, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells};
-use reqwest::StatusCode;
+use letterbox_tests::{
+    Desk, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells, page_of,
+};
 use serde_json::json;
 
 use crate::desk_rooms::shown;
@@ -97,17 +98,10 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
         let form: Vec<_> = form.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         visitor.order(&place, &form).await
     };
-    assert_eq!(
-        save(&ada, &version, "up:1").await.status(),
-        StatusCode::SEE_OTHER
-    );
+    assert_eq!(save(&ada, &version, "up:1").await.status(), 303);
     // Of another window: what was filled in is not lost, and overwrites nothing.
-    let late = save(&ada, &version, "remove:2").await;
-    assert_eq!(late.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(
-        &late.text().await.unwrap(),
-        &["changed meanwhile", "How many loaves?"],
-    );
+    let late = page_of(save(&ada, &version, "remove:2").await, 422).await;
+    assert_tells(&late, &["changed meanwhile", "How many loaves?"]);
     let (page, version) = questions(&ada, &place).await;
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     assert!(at("Your e-mail") < at("Your name") && at("Your message") < at("How many"));
@@ -116,9 +110,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let wrong = [("of", &*version), ("title", ""), ("key", ""), ("label", "")];
     let row = [("type", "text"), ("hint", ""), ("choices", "")];
     let wrong = [&wrong[..], &row].concat();
-    let wrong = ada.order(&place, &wrong).await;
-    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&wrong.text().await.unwrap(), &["form.title", "form.fields"]);
+    let wrong = page_of(ada.order(&place, &wrong).await, 422).await;
+    assert_tells(&wrong, &["form.title", "form.fields"]);
 
     // A list that was typed is not lost, whatever the type; and it may be long.
     let countries: Vec<String> = (0..50).map(|n| format!("Country number {n}")).collect();
@@ -151,9 +144,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_eq!(deployed.headers()["location"], format!("/forms/{id}/link"));
     let shown = ada.follow(&deployed).await.text().await.unwrap();
     let token = token(&shown);
-    let again = ada.order(&deploy, &[("how", "deploy")]).await;
-    assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&again.text().await.unwrap(), &["tick that you are sure"]);
+    let again = page_of(ada.order(&deploy, &[("how", "deploy")]).await, 422).await;
+    assert_tells(&again, &["tick that you are sure"]);
 
     let mut form = first.clone();
     form.token = token;
@@ -228,11 +220,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
         format!("{answers}.csv?for=comma"),
         place.clone(),
     ] {
-        assert_eq!(
-            stranger.get(&place).await.status(),
-            StatusCode::NOT_FOUND,
-            "{place}"
-        );
+        assert_eq!(stranger.get(&place).await.status(), 404, "{place}");
     }
 }
 
@@ -252,8 +240,7 @@ async fn an_owner_says_what_happens() {
         .connect_with(form.workspace, form.owner, &mail, &secret)
         .await;
     world.connect_for(&form, "crm", &peer.url).await;
-    let desk = Desk::start(&world).await;
-    let owner = desk.visitor(&world, form.owner).await;
+    let (desk, owner) = Desk::with_visitor(&world, form.owner).await;
     let place = format!("/forms/{}/steps", form.workflow);
     let step = async |fields: &[(&str, &str)]| {
         let (_, version) = questions(&owner, &place).await;
@@ -269,7 +256,7 @@ async fn an_owner_says_what_happens() {
         ("words", ""),
         ("reply_to", "email"),
     ];
-    assert_eq!(step(&mailed).await.status(), StatusCode::SEE_OTHER);
+    assert_eq!(step(&mailed).await.status(), 303);
     let sent = [
         ("do", "send"),
         ("account", "crm"),
@@ -283,26 +270,21 @@ async fn an_owner_says_what_happens() {
     ];
     let more = [&sent[..], &[("compare", "more")]].concat();
     let more = more.into_iter().filter(|one| *one != ("compare", "is"));
-    let more = step(&more.collect::<Vec<_>>()).await;
-    assert_eq!(more.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(
-        &more.text().await.unwrap(),
-        &["Only a number is more", "/contacts"],
-    );
-    assert_eq!(step(&sent).await.status(), StatusCode::SEE_OTHER);
+    let more = page_of(step(&more.collect::<Vec<_>>()).await, 422).await;
+    assert_tells(&more, &["Only a number is more", "/contacts"]);
+    assert_eq!(step(&sent).await.status(), 303);
     let moved = step(&[("do", "up:1")]).await;
-    assert_eq!(moved.status(), StatusCode::SEE_OTHER);
+    assert_eq!(moved.status(), 303);
     let wrong = [&sent[..3], &[("path", "contacts")]].concat();
-    let wrong = step(&wrong).await;
-    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&wrong.text().await.unwrap(), &["send-2, path"]);
+    let wrong = page_of(step(&wrong).await, 422).await;
+    assert_tells(&wrong, &["send-2, path"]);
     for (long, unit, status) in [("2", "D", 303), ("0", "H", 422), ("x", "M", 422)] {
         let waited = step(&[("do", "wait"), ("long", long), ("unit", unit)]).await;
         assert_eq!(waited.status(), status, "{long} {unit}");
     }
     assert_tells(&owner.page(&place).await, &["Wait 2 days"]);
     let removed = step(&[("do", "remove:2")]).await;
-    assert_eq!(removed.status(), StatusCode::SEE_OTHER);
+    assert_eq!(removed.status(), 303);
     let page = owner.page(&place).await;
     assert_tells(&page, &["If form.name == &#34;Ada&#34;: POST"]);
     let (first, second) = ("POST /contacts of crm", "E-mail to shop@example.com");
@@ -327,11 +309,11 @@ async fn an_owner_says_what_happens() {
     let shown = shown.text().await.unwrap();
     live.token = token(&shown);
     live.assert_accepts("l").await;
-    let closed = owner.order(&deploy, &how).await;
-    assert_eq!(closed.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&closed.text().await.unwrap(), &["its link has closed"]);
+    let closed = page_of(owner.order(&deploy, &how).await, 422).await;
+    assert_tells(&closed, &["its link has closed"]);
     // Only the owner changes that.
-    let bob = world.member(form.workspace, "bob", MemberRole::Owner).await;
-    let bob = desk.visitor(&world, bob).await;
-    assert_eq!(bob.get(&place).await.status(), StatusCode::CONFLICT);
+    let bob = desk
+        .member(&world, form.workspace, "bob", MemberRole::Owner)
+        .await;
+    assert_eq!(bob.get(&place).await.status(), 409);
 }

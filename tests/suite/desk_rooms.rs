@@ -5,9 +5,9 @@
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
     APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_hides,
-    assert_holds, assert_tells, definition_with, eventually, payload, post,
+    assert_holds, assert_tells, definition_with, eventually, page_of, payload, post,
 };
-use reqwest::{Response, StatusCode};
+use reqwest::Response;
 use serde_json::{Value, json};
 
 /// What a page shows once.
@@ -21,7 +21,7 @@ pub fn shown(page: &str) -> Vec<String> {
 /// nothing is made again.
 async fn shown_once(visitor: &Visitor, made: &Response) -> String {
     let page = visitor.follow(made).await;
-    assert_eq!(page.status(), StatusCode::OK);
+    assert_eq!(page.status(), 200);
     let forgets = page.headers()["set-cookie"].to_str().unwrap().to_owned();
     assert_tells(&forgets, &["=; ", "Max-Age=0"]);
     let again = visitor.get(&place(made)).await;
@@ -30,7 +30,7 @@ async fn shown_once(visitor: &Visitor, made: &Response) -> String {
 }
 
 fn place(response: &Response) -> String {
-    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    assert_eq!(response.status(), 303);
     response.headers()["location"].to_str().unwrap().to_owned()
 }
 
@@ -38,11 +38,10 @@ fn place(response: &Response) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_publishes_a_form() {
     let (world, _gateway, _worker, first) = World::with_recorded_form().await;
-    let ada = world
-        .member(first.workspace, "ada", MemberRole::Runner)
-        .await;
     let desk = Desk::start(&world).await;
-    let ada = desk.visitor(&world, ada).await;
+    let ada = desk
+        .member(&world, first.workspace, "ada", MemberRole::Runner)
+        .await;
     let workspace = first.workspace.to_string();
 
     let example = ada.page(&format!("/forms/new?workspace={workspace}")).await;
@@ -53,9 +52,7 @@ async fn an_owner_publishes_a_form() {
         ("name", "Ada's"),
         ("definition", &wrong),
     ];
-    let refused = ada.order_with_file("/forms", &form).await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let refused = refused.text().await.unwrap();
+    let refused = page_of(ada.order_with_file("/forms", &form).await, 422).await;
     assert_tells(&refused, &["<code>actions[0].type</code>"]);
     assert_tells(&refused, &["&#34;type&#34;:&#34;none&#34;"]);
     let right = definition_with(json!([]));
@@ -76,7 +73,7 @@ async fn an_owner_publishes_a_form() {
         unsure(verb, &[form, &[("sure", "yes")]].concat()).await
     };
     let deploy = order("deploy", &[("definition", &wrong), ("how", "deploy")]).await;
-    assert_eq!(deploy.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(deploy.status(), 422);
     let check = order("deploy", &[("definition", &right), ("how", "check")]).await;
     let check = check.text().await.unwrap();
     assert_tells(&check, &["New fields: email, message, name"]);
@@ -105,7 +102,7 @@ async fn an_owner_publishes_a_form() {
         (("closes_at", "2020-01-01T00:00"), "in the past"),
     ] {
         let refused = order("link", &[wrong]).await;
-        assert_eq!(refused.status(), StatusCode::CONFLICT, "{wrong:?}");
+        assert_eq!(refused.status(), 409, "{wrong:?}");
         assert!(refused.text().await.unwrap().contains(words), "{wrong:?}");
     }
 
@@ -138,7 +135,7 @@ async fn an_owner_publishes_a_form() {
         );
     }
     let kept = unsure("delete", &[]).await;
-    assert_eq!(kept.status(), StatusCode::CONFLICT);
+    assert_eq!(kept.status(), 409);
     let deleted = order("delete", &[("sure", "yes")]).await;
     assert_eq!(place(&deleted), format!("/forms?workspace={workspace}"));
     assert!(
@@ -155,8 +152,7 @@ async fn a_mail_server_is_connected() {
     let _worker = world.worker().await;
     let plain = world.form(&gateway).await;
     let workspace = plain.workspace.to_string();
-    let desk = Desk::start(&world).await;
-    let ada = desk.visitor(&world, plain.owner).await;
+    let (desk, ada) = Desk::with_visitor(&world, plain.owner).await;
     let account = |sender: &'static str| {
         [
             ("workspace", workspace.as_str()),
@@ -168,9 +164,7 @@ async fn a_mail_server_is_connected() {
             ("credential", "a:b"),
         ]
     };
-    let refused = ada.order("/accounts", &account("a bakery")).await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let refused = refused.text().await.unwrap();
+    let refused = page_of(ada.order("/accounts", &account("a bakery")).await, 422).await;
     assert_tells(&refused, &["must be an e-mail address"]);
     assert_tells(&refused, &["value=\"a bakery\""]);
     place(
@@ -200,8 +194,7 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (world, gateway, plain) = World::with_form().await;
     let (workspace, owner) = (plain.workspace.to_string(), plain.owner);
-    let desk = Desk::start(&world).await;
-    let ada = desk.visitor(&world, owner).await;
+    let (desk, ada) = Desk::with_visitor(&world, owner).await;
     let account = |credential: &'static str| {
         [
             ("workspace", workspace.as_str()),
@@ -214,14 +207,7 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     let nobody = ada
         .order("/accounts", &account("first-credential-of-ada"))
         .await;
-    assert_eq!(nobody.status(), StatusCode::CONFLICT);
-    assert!(
-        nobody
-            .text()
-            .await
-            .unwrap()
-            .contains("No worker is running")
-    );
+    assert_tells(&page_of(nobody, 409).await, &["No worker is running"]);
     let _worker = world.worker().await;
     let connected = ada
         .order("/accounts", &account("first-credential-of-ada"))
@@ -233,8 +219,7 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     let again = ada
         .order("/accounts", &account("second-credential-of-ada"))
         .await;
-    assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let again = again.text().await.unwrap();
+    let again = page_of(again, 422).await;
     assert_tells(&again, &["account of this name", "value=\"crm\""]);
     assert!(!again.contains("second-credential"), "{again}");
     let elsewhere = [&account("a-token")[..], &[("header", "X-Api-Key")]].concat();
@@ -360,11 +345,11 @@ async fn a_secret_is_set_later(eddy: &Visitor, workspace: &str) -> String {
     let before = eddy.page(&path).await;
     let set = format!("{path}/secret");
     let none = eddy.order(&set, &[("secret", "")]).await;
-    assert_eq!(none.status(), StatusCode::CONFLICT);
+    assert_eq!(none.status(), 409);
     let done = eddy
         .order(&set, &[("secret", "whsec_of_some_length")])
         .await;
-    assert_eq!(done.status(), StatusCode::SEE_OTHER);
+    assert_eq!(done.status(), 303);
     assert_hides(&eddy.page(&path).await, &["Nothing is accepted before"]);
     before
 }
@@ -374,11 +359,10 @@ async fn a_secret_is_set_later(eddy: &Visitor, workspace: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_has_webhooks() {
     let (world, gateway, _worker, form) = World::with_recorded_form().await;
-    let eddy = world
-        .member(form.workspace, "eddy", MemberRole::Editor)
-        .await;
     let desk = Desk::start(&world).await;
-    let eddy = desk.visitor(&world, eddy).await;
+    let eddy = desk
+        .member(&world, form.workspace, "eddy", MemberRole::Editor)
+        .await;
     let workspace = form.workspace.to_string();
     let (hook, secret) = created(&world, &eddy, &workspace, &gateway.public_url()).await;
     let body = r#"{"hello": "world"}"#;
@@ -422,11 +406,7 @@ async fn an_editor_has_webhooks() {
     ] {
         let form = [("workspace", workspace.as_str()), ("name", "Wrong")];
         let refused = eddy.order("/webhooks", &[&form[..], &wrong].concat()).await;
-        assert_eq!(
-            refused.status(),
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "{wrong:?}"
-        );
+        assert_eq!(refused.status(), 422, "{wrong:?}");
         let told = refused.text().await.unwrap();
         assert!(told.contains(words), "{wrong:?}: {told}");
     }
@@ -441,10 +421,7 @@ async fn an_editor_has_webhooks() {
     let successor = Webhook::new(&gateway.public_url(), address, fresh.clone());
     assert!(successor.send(body).await.is_duplicate(), "both remember");
     let deleted = format!("/webhooks/{}/delete", address.webhook);
-    assert_eq!(
-        eddy.order(&deleted, &[]).await.status(),
-        StatusCode::CONFLICT
-    );
+    assert_eq!(eddy.order(&deleted, &[]).await.status(), 409);
     place(&eddy.order(&deleted, &[("sure", "yes")]).await);
     assert_eq!(successor.send(body).await.status, 401);
 }
@@ -458,8 +435,7 @@ async fn owners_govern() {
     let boss_id = world
         .member(form.workspace, "boss", MemberRole::Owner)
         .await;
-    let desk = Desk::start(world).await;
-    let boss = desk.visitor(world, boss_id).await;
+    let (desk, boss) = Desk::with_visitor(world, boss_id).await;
     let workspace = form.workspace.to_string();
     let at = ("workspace", workspace.as_str());
 
@@ -478,12 +454,12 @@ async fn owners_govern() {
     let newcomer = desk.visitor(world, &new).await;
     newcomer.assert_shows("/me", "as new@example.com").await;
     let nameless = newcomer.order("/me", &[("name", "\n")]).await;
-    assert_eq!(nameless.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(nameless.status(), 400);
     place(&newcomer.order("/me", &[("name", "Newcomer")]).await);
     boss.assert_shows("/people", "Newcomer").await;
     let wrong = [at, ("email", "nobody"), ("role", "viewer")];
     let refused = boss.order("/people", &wrong).await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(refused.status(), 422);
     let set = [
         at,
         ("user", new.as_str()),
@@ -539,14 +515,10 @@ async fn owners_govern() {
     let versions = "SELECT count(*) FROM policies";
     world.assert_count(versions, 0).await; // nothing was set
     let invalid = policy("{}", "set", "0").await;
-    assert_eq!(invalid.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(invalid.status(), 422);
     place(&policy(&asking, "set", "0").await);
     let late = policy(&asking, "set", "0").await;
-    assert_eq!(
-        late.status(),
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "another has set one"
-    );
+    assert_eq!(late.status(), 422, "another has set one");
     world.assert_count(versions, 1).await;
     // In rows: each press shows what the policy would be, and sets nothing.
     let rules = r#"{"rules": [{"when": {"host": ["a.example"]}, "decision": "deny"}],
@@ -603,7 +575,7 @@ async fn owners_govern() {
     place(&boss.order("/people/notices", &notices).await);
     let notices = [at, ("by_email", "yes"), ("account", &foreign)];
     let refused = boss.order("/people/notices", &notices).await;
-    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    assert_eq!(refused.status(), 409);
     let own = world
         .connect(form.workspace, boss_id, "chat", "https://chat.example/hook")
         .await;
@@ -650,8 +622,7 @@ async fn owners_govern() {
     let elsewhere = world.workspace("Elsewhere").await;
     let editor = MemberRole::Editor;
     for (workspace, role) in [(form.workspace, editor), (elsewhere, MemberRole::Owner)] {
-        let other = world.member(workspace, role.as_str(), role).await;
-        let other = desk.visitor(world, other).await;
+        let other = desk.member(world, workspace, role.as_str(), role).await;
         let path = format!("/history?workspace={}", form.workspace);
         let answer = other.get(&path).await;
         assert!(answer.status().is_client_error(), "{role}: {answer:?}");
@@ -672,8 +643,7 @@ async fn owners_ask_in_so_many_and_no_more() {
             SELECT '{workspace}', user_id, 'viewer' FROM users WHERE email LIKE '%@many.example'"
     );
     world.change(&many).await;
-    let desk = Desk::start(&world).await;
-    let boss = desk.visitor(&world, boss).await;
+    let (desk, boss) = Desk::with_visitor(&world, boss).await;
     let at = workspace.to_string();
     let ask = async |email: &str| {
         let form = [
@@ -685,15 +655,8 @@ async fn owners_ask_in_so_many_and_no_more() {
     };
     place(&ask("last@example.com").await);
     let users = world.count("SELECT count(*) FROM users").await;
-    let refused = ask("further@example.com").await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(
-        refused
-            .text()
-            .await
-            .unwrap()
-            .contains("an operator can add them")
-    );
+    let refused = page_of(ask("further@example.com").await, 422).await;
+    assert_tells(&refused, &["an operator can add them"]);
     world
         .assert_count("SELECT count(*) FROM users", users)
         .await;
@@ -707,8 +670,7 @@ async fn owners_ask_in_so_many_and_no_more() {
 async fn an_account_answers_only_what_was_sent() {
     let (_peer, scene) = Scene::posting("send").await;
     let question = scene.ask().await.approval_id;
-    let desk = Desk::start(&scene.world).await;
-    let owner = desk.visitor(&scene.world, scene.form.owner).await;
+    let (desk, owner) = Desk::with_visitor(&scene.world, scene.form.owner).await;
     place(&owner.answer(question, "deny").await);
     scene.world.await_state("denied", 1).await;
     let page = owner.page("/accounts").await;

@@ -5,9 +5,8 @@ use letterbox_common::states::MemberRole;
 use letterbox_database::Role;
 use letterbox_tests::{
     Desk, Form, MailServer, Peer, Process, Reply, Visitor, World, assert_hides, assert_tells,
-    eventually, payload, value,
+    eventually, page_of, payload, value,
 };
-use reqwest::StatusCode;
 
 const DESK: &str = "https://desk.example.com/";
 
@@ -363,9 +362,7 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     let asked = ada.send("/sign-in/link", &[("email", "nobody@example.com")]);
     ada.keep(&asked.await);
     let ask = async |address: &str| {
-        let answer = ada.send("/sign-in/link", &[("email", address)]).await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        let page = answer.text().await.unwrap();
+        let page = page_of(ada.send("/sign-in/link", &[("email", address)]).await, 200).await;
         world.await_rows("sign_in_requests", 0).await;
         page
     };

@@ -14,9 +14,8 @@ use letterbox_common::{ids::WorkspaceId, sealing::Secret, states::MemberRole};
 use letterbox_operator::{AccountSecret, AccountSettings};
 use letterbox_tests::{
     Desk, Form, Peer, Process, Received, Reply, Visitor, World, assert_hides, assert_holds,
-    assert_tells, command_file, definition_with, eventually, post,
+    assert_tells, command_file, definition_with, eventually, page_of, post,
 };
-use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use url::{Url, form_urlencoded};
@@ -492,12 +491,10 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     ];
     letterbox_tests::marks::mark(SECRET);
     let connected = ada.order("/accounts/oauth", &filled).await;
-    assert_eq!(connected.status(), StatusCode::SEE_OTHER);
+    assert_eq!(connected.status(), 303);
     let place = connected.headers()["location"].to_str().unwrap();
     let account = place.split('/').nth(2).unwrap().to_owned();
-    let twice = ada.order("/accounts/oauth", &filled).await;
-    assert_eq!(twice.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let page = twice.text().await.unwrap();
+    let page = page_of(ada.order("/accounts/oauth", &filled).await, 422).await;
     assert_tells(&page, &["value=\"letterbox\""]);
     assert_hides(&page, &["canary"]);
     let definition = definition_with(json!([post("send")]));
@@ -566,7 +563,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let secret = [("kind", "client_secret"), ("credential", SECRET)];
     let place = format!("/accounts/{account}/rotate");
     let rotated = ada.order(&place, &secret).await;
-    assert_eq!(rotated.status(), StatusCode::SEE_OTHER);
+    assert_eq!(rotated.status(), 303);
     world.submit_until(&form, "k11", "succeeded", 12).await;
     world.order(format!("account disconnect {account} --yes"));
     world.assert_rows("grants", 0).await;
@@ -576,7 +573,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
 async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let session = visitor.cookie.clone();
     let begun = visitor.get(&format!("/accounts/{account}/authorize")).await;
-    assert_eq!(begun.status(), StatusCode::OK);
+    assert_eq!(begun.status(), 200);
     let cookie = begun.headers()["set-cookie"].to_str().unwrap();
     visitor.cookie = format!("{session}; {}", cookie.split(';').next().unwrap());
     let page = begun.text().await.unwrap();
@@ -599,11 +596,11 @@ async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     // Coming back changes nothing, and what was begun elsewhere is refused.
     let back = |state: &str| format!("/accounts/callback/{host}?code=a-code&state={state}");
     let other = visitor.get(&back("another")).await;
-    assert_eq!(other.status(), StatusCode::CONFLICT);
+    assert_eq!(other.status(), 409);
     // What another server has given is not taken for what this one gave.
     let other = back(&state).replace(host, "another.example");
     let other = visitor.get(&other).await;
-    assert_eq!(other.status(), StatusCode::CONFLICT);
+    assert_eq!(other.status(), 409);
     visitor
         .assert_shows(&back(&state), "You have authorized Letterbox")
         .await;
@@ -611,11 +608,7 @@ async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     visitor.assert_shows(&denied, "nothing has changed").await;
     // And what is handed in twice counts once.
     let (other, own) = ("another", state.as_str());
-    for (state, expected) in [
-        (other, StatusCode::CONFLICT),
-        (own, StatusCode::SEE_OTHER),
-        (own, StatusCode::NOT_FOUND),
-    ] {
+    for (state, expected) in [(other, 409), (own, 303), (own, 404)] {
         let form = [("state", state), ("code", "a-code")];
         let handed = visitor.order("/accounts/callback", &form).await;
         assert_eq!(handed.status(), expected, "{:?}", handed.text().await);
@@ -648,10 +641,10 @@ async fn a_grant_is_its_owners() {
     assert_tells(&page, &["as letterbox"]);
     assert_hides(&page, &["canary"]);
     let foreign = other.get(&format!("/accounts/{account}/authorize")).await;
-    assert_eq!(foreign.status(), StatusCode::NOT_FOUND);
+    assert_eq!(foreign.status(), 404);
     let stolen = [("kind", "client_secret"), ("credential", "stolen")];
     let place = format!("/accounts/{account}/rotate");
     let rotated = other.order(&place, &stolen).await;
-    assert_eq!(rotated.status(), StatusCode::NOT_FOUND);
+    assert_eq!(rotated.status(), 404);
     assert!(waits_for(world, form.workspace).await.is_null());
 }
