@@ -12,6 +12,15 @@ pub fn command_file(name: &str, text: &str) -> String {
     name.to_owned()
 }
 
+/// The cells of a table: each line is a row, with `|` between its cells.
+pub fn table<const N: usize>(text: &str) -> Vec<[&str; N]> {
+    let rows = text.trim().lines().map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        cells.try_into().expect("as many cells in each row")
+    });
+    rows.collect()
+}
+
 /// Asserts that what was told has these members, beside others; and so within them.
 #[track_caller]
 pub fn assert_holds(told: &Value, expected: Value) {
