@@ -36,7 +36,7 @@ pub use proxy::{Front, Proxy};
 pub use rows::value;
 pub use scene::{CHAT, EXPIRE, Scene, asking, call, call_with, post, script};
 pub use schema::{problems_of_definition, problems_of_documents, problems_of_policy};
-pub use sender::{Answer, Webhook, http_client, raw, sign};
+pub use sender::{Answer, Webhook, http_client, post_with, raw, sign};
 pub use servers::{PrivateBroker, PrivateDatabase, PrivateServer, Servers, folder};
 pub use tenants::CREDENTIAL;
 pub use world::{World, eventually};

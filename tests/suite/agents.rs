@@ -52,10 +52,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     let (world, form) = (&scene.world, &scene.form);
     form.assert_accepts("k").await;
     let approval = scene.the_approval().await;
-    assert_eq!(
-        approval.request.as_ref().unwrap()["body"],
-        r#"{"text":"one"}"#
-    );
+    let body = &approval.request.as_ref().unwrap()["body"];
+    assert_eq!(body, r#"{"text":"one"}"#);
     assert_eq!(approval.steered_by, [Steering::AiAgent]);
     assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT]);
     world.await_idle().await;
@@ -80,12 +78,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     assert_eq!(peer.targets(), expected);
 
     let run = scene.the_run().await;
-    assert_eq!(
-        ids(&run.actions),
-        [
-            "agent", "agent/1", "agent/2", "agent/3", "agent/4", "agent/5", "agent/6", "after"
-        ]
-    );
+    let expected = "agent agent/1 agent/2 agent/3 agent/4 agent/5 agent/6 after";
+    assert_eq!(ids(&run.actions).join(" "), expected);
     let states: Vec<_> = run.actions.iter().map(|one| one.state).collect();
     let done = ActionState::Succeeded;
     let mut expected = [done; 8];
@@ -102,11 +96,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     let questions = [1, 3, 6].map(|question| &run.actions[question].steered_by[..]);
     let by_the_model = &[Steering::AiAgent][..];
     assert_eq!(questions, [&[], by_the_model, by_the_model]);
-    assert_eq!(
-        run.actions[7].steered_by,
-        [Steering::AiAgent, Steering::Outcome],
-        "the agent could have failed"
-    );
+    let after = [Steering::AiAgent, Steering::Outcome]; // the agent could have failed
+    assert_eq!(run.actions[7].steered_by, after);
 
     // The model was told what the tools answered, and what was denied.
     let last = peer.received()[4].json();
@@ -117,12 +108,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
         .collect();
     let answer = r#"{"body":{"words":"an answer"},"status":200}"#;
     assert_eq!(told, [answer, answer, r#"{"error":"denied by a member"}"#]);
-    let keys: HashSet<_> = peer
-        .received()
-        .iter()
-        .map(|one| one.header("idempotency-key").unwrap().to_owned())
-        .collect();
-    assert_eq!(keys.len(), 6, "a key for each");
+    let keys = HashSet::<Option<String>>::from_iter(peer.keys());
+    assert!(keys.len() == 6 && !keys.contains(&None), "a key for each");
 }
 
 /// What the policy denies is told as well; the policy is asked for each call at its moment.
@@ -135,12 +122,8 @@ async fn a_refusal_by_the_policy_is_a_result() {
     };
     let peer = Peer::start(scripted(same_note_again, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
-    scene
-        .set_rule(
-            json!({"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"}),
-            "deny",
-        )
-        .await;
+    let notes = json!({"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"});
+    scene.set_rule(notes, "deny").await;
     scene.submit_until("k", "succeeded", 1).await;
     assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
     let run = scene.the_run().await;
@@ -166,11 +149,8 @@ async fn what_is_forbidden_meanwhile_is_asked_about_no_more() {
     let scene = Scene::new(&peer, json!([agent()])).await;
     scene.form.assert_accepts("k").await;
     scene.the_approval().await;
-    let forbidden = json!({"when": {"method": ["POST"], "action": "http.request"},
-        "decision": "deny"});
-    scene
-        .set_policy(json!({"rules": [forbidden], "default": "allow"}))
-        .await;
+    let notes = json!({"method": ["POST"], "action": "http.request"});
+    scene.set_rule(notes, "deny").await;
     scene.world.change(EXPIRE).await;
     peer.await_received(4).await;
     assert_eq!(peer.targets()[3], CHAT, "it goes on");
@@ -200,12 +180,10 @@ async fn an_agent_has_thirty_days() {
 /// their paths.
 #[tokio::test]
 async fn hostile_calls_are_told_and_not_sent() {
-    let hostile = |results: usize| match results {
+    let elsewhere = json!({"name": "x", "host": "http://evil.example"});
+    let hostile = move |results: usize| match results {
         0 => model_answer("", &[("delete_everything", json!({}))]),
-        1 => model_answer(
-            "",
-            &[("find", json!({"name": "x", "host": "http://evil.example"}))],
-        ),
+        1 => model_answer("", &[("find", elsewhere.clone())]),
         2 => model_answer("", &[("find", json!({"name": "../admin"}))]),
         3 => model_answer("", &[("find", json!({"name": ".."}))]),
         4 => model_answer("", &[("find", json!({"name": {"a": 1}}))]),
@@ -218,24 +196,14 @@ async fn hostile_calls_are_told_and_not_sent() {
     hostile_agent["max_steps"] = 20.into();
     let scene = Scene::new(&peer, json!([hostile_agent])).await;
     scene.submit_until("k", "succeeded", 1).await;
-    let sent: Vec<_> = peer
-        .targets()
-        .into_iter()
-        .filter(|one| one != CHAT)
-        .collect();
+    let mut sent = peer.targets();
+    sent.retain(|one| one != CHAT);
     // What looks like a way out is one segment of the tool's path.
-    assert_eq!(
-        sent,
-        [
-            "/customers/..%2Fadmin",
-            "/customers/%7B%7B%20form.email%20%7D%7D%3Fa%3Db%23c"
-        ]
-    );
+    let template = "/customers/%7B%7B%20form.email%20%7D%7D%3Fa%3Db%23c";
+    assert_eq!(sent, ["/customers/..%2Fadmin", template]);
     let run = scene.the_run().await;
-    let told = run
-        .actions
-        .iter()
-        .filter(|one| one.state == ActionState::Failed);
+    let told = run.actions.iter();
+    let told = told.filter(|one| one.state == ActionState::Failed);
     let told: Vec<_> = told.filter_map(|one| one.error.as_deref()).collect();
     assert_eq!(
         told,

@@ -211,7 +211,7 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_unbound_or_deleted_comes_back() {
     let scene = Scene::recording().await;
-    let (world, form) = (&scene.world, &scene.form);
+    let world = &scene.world;
     let channel = world.broker().await.create_channel().await.unwrap();
     let (queue, exchange, key) = ("letterbox.v1.forms", "letterbox.v1", "forms");
     let none = Default::default();

@@ -61,8 +61,8 @@ async fn people_sign_in_and_out() {
         assert_eq!(page.headers()[name], value);
     }
     let policy = page.headers()["content-security-policy"].to_str().unwrap();
-    assert_tells(&policy, &["default-src 'none'"]);
-    assert_hides(&policy, &["script-src"]);
+    assert_tells(policy, &["default-src 'none'"]);
+    assert_hides(policy, &["script-src"]);
     let page = page.text().await.unwrap();
     assert_tells(&page, &["Ada", "Nothing waits for you"]);
     assert!(!page.contains("<script"));
@@ -168,7 +168,7 @@ async fn what_a_stranger_wrote_is_text() {
     payload["message"] = hostile.into();
     assert_eq!(form.submit("k", &payload).await.status, 200);
     let question = scene.the_approval().await;
-    let (desk, owner) = Desk::with_visitor(world, form.owner).await;
+    let (_desk, owner) = Desk::with_visitor(world, form.owner).await;
     let pages = [
         "/".to_owned(),
         format!("/questions/{}", question.approval_id),
@@ -224,7 +224,7 @@ async fn what_is_foreign_is_not_there() {
     world
         .set_role(elsewhere.workspace_id, eve, MemberRole::Owner)
         .await;
-    let (desk, eve) = Desk::with_visitor(world, eve).await;
+    let (_desk, eve) = Desk::with_visitor(world, eve).await;
     eve.assert_shows("/", "Nothing waits for you").await;
     let unknown = page_of(
         eve.get(&format!("/runs/{}", uuid::Uuid::now_v7())).await,
@@ -251,7 +251,7 @@ async fn what_is_foreign_is_not_there() {
     }
     assert_eq!(eve.answer(approval, "approve").await.status(), 409);
     world
-        .assert_count("SELECT count(*) FROM approvals WHERE state = 'pending'", 1)
+        .assert_rows("approvals WHERE state = 'pending'", 1)
         .await;
 }
 
@@ -264,10 +264,7 @@ async fn the_desk_fits_a_phone(engine: Engine) {
 
 async fn the_desk_is_for_everybody(engine: Engine) {
     let light = Reader::default();
-    let dark = Reader {
-        dark: true,
-        ..light
-    };
+    let dark = Reader::in_the_dark();
     use_every_room(engine, &[(light, 1280, "light"), (dark, 1280, "dark")]).await;
 }
 
@@ -338,8 +335,7 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
                 "{room} {name} scrolls sideways"
             );
         }
-        browser.press("Approve").await;
-        browser.await_text("Waiting").await;
+        browser.press_for("Approve", "Waiting").await;
         browser.close().await;
     }
     world.await_state("succeeded", all).await;

@@ -5,7 +5,7 @@
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
     APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_hides,
-    assert_holds, assert_tells, definition_with, eventually, page_of, payload, post,
+    assert_holds, assert_tells, definition_with, eventually, page_of, payload, post, table,
 };
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -152,7 +152,7 @@ async fn a_mail_server_is_connected() {
     let _worker = world.worker().await;
     let plain = world.form(&gateway).await;
     let workspace = plain.workspace.to_string();
-    let (desk, ada) = Desk::with_visitor(&world, plain.owner).await;
+    let (_desk, ada) = Desk::with_visitor(&world, plain.owner).await;
     let account = |sender: &'static str| {
         [
             ("workspace", workspace.as_str()),
@@ -194,7 +194,7 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (world, gateway, plain) = World::with_form().await;
     let (workspace, owner) = (plain.workspace.to_string(), plain.owner);
-    let (desk, ada) = Desk::with_visitor(&world, owner).await;
+    let (_desk, ada) = Desk::with_visitor(&world, owner).await;
     let account = |credential: &'static str| {
         [
             ("workspace", workspace.as_str()),
@@ -322,9 +322,7 @@ async fn created(
     let (_, address) = url.rsplit_once('/').unwrap();
     let webhook = Webhook::new(gateway, address.parse().unwrap(), secret.clone());
     assert!(page.contains("X-Service-Signature"));
-    world
-        .assert_count("SELECT count(*) FROM webhooks WHERE name = 'Tool'", 1)
-        .await;
+    world.assert_rows("webhooks WHERE name = 'Tool'", 1).await;
     (webhook, secret.clone())
 }
 
@@ -465,8 +463,7 @@ async fn owners_govern() {
         ("how", "set"),
     ];
     place(&boss.order("/people/change", &set).await);
-    let roles = "SELECT count(*) FROM members WHERE role = 'editor'";
-    world.assert_count(roles, 1).await;
+    world.assert_rows("members WHERE role = 'editor'", 1).await;
 
     // What ends is said before: the link of a form whose owner has no rights any more.
     let owner = form.owner.to_string();
@@ -641,7 +638,7 @@ async fn owners_ask_in_so_many_and_no_more() {
             SELECT '{workspace}', user_id, 'viewer' FROM users WHERE email LIKE '%@many.example'"
     );
     world.change(&many).await;
-    let (desk, boss) = Desk::with_visitor(&world, boss).await;
+    let (_desk, boss) = Desk::with_visitor(&world, boss).await;
     let at = workspace.to_string();
     let ask = async |email: &str| {
         let form = [
@@ -655,9 +652,7 @@ async fn owners_ask_in_so_many_and_no_more() {
     let users = world.count("SELECT count(*) FROM users").await;
     let refused = page_of(ask("further@example.com").await, 422).await;
     assert_tells(&refused, &["an operator can add them"]);
-    world
-        .assert_count("SELECT count(*) FROM users", users)
-        .await;
+    world.assert_rows("users", users).await;
     let viewer = MemberRole::Viewer;
     let further = operator.invite(workspace, "further@example.com", "Further", viewer);
     further.await.unwrap();
@@ -668,7 +663,7 @@ async fn owners_ask_in_so_many_and_no_more() {
 async fn an_account_answers_only_what_was_sent() {
     let (_peer, scene) = Scene::posting("send").await;
     let question = scene.ask().await.approval_id;
-    let (desk, owner) = Desk::with_visitor(&scene.world, scene.form.owner).await;
+    let (_desk, owner) = Desk::with_visitor(&scene.world, scene.form.owner).await;
     place(&owner.answer(question, "deny").await);
     scene.world.await_state("denied", 1).await;
     let page = owner.page("/accounts").await;

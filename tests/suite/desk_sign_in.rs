@@ -28,7 +28,7 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
     let (_, token) = path.split_once("token=").unwrap();
     browser.keep(&browser.send("/sign-in", &[("token", token)]).await);
     browser.assert_shows("/", "href=\"/me\">ada</a>").await;
-    world.assert_count("SELECT count(*) FROM sessions", 1).await;
+    world.assert_rows("sessions", 1).await;
     browser.cookie = before;
     assert_eq!(browser.get("/").await.status(), 303, "ended at the server");
     let over = browser.page(path).await;

@@ -93,8 +93,8 @@ async fn what_is_wrong_is_found_with_its_mend() {
     let all = found.as_array().unwrap().iter();
     let differing = all.clone().find(|one| one["about"] == "settings").unwrap();
     let differing = differing["detail"].as_str().unwrap();
-    assert_tells(&differing, &["LETTERBOX_BASE_URL: "]);
-    assert_hides(&differing, &["LISTEN"]);
+    assert_tells(differing, &["LETTERBOX_BASE_URL: "]);
+    assert_hides(differing, &["LISTEN"]);
     // A transaction that was forgotten.
     let holding = world.session(letterbox_database::Role::Login).await;
     let begun = "BEGIN; SELECT pg_current_xact_id()";

@@ -441,29 +441,20 @@ async fn pruning_a_successor_ends_both() {
 async fn what_is_not_understood_is_refused() {
     let world = World::new().await;
     let prefix = uuid::Uuid::new_v4().simple().to_string();
+    let beside = "[[documents]]\nkind = \"workspace\"\nname = \"A\"\n[[document]]\nx = 1";
+    let workspace = r#"{"kind": "workspace", "name": "A"}"#;
+    let policy = r#"{"rules": [], "default": "deny", "default": "allow"}"#;
+    let policy = format!(r#"[{workspace}, {{"kind": "policy", "policy": {policy}}}]"#);
+    let twice = format!(r#"[{workspace}, {{"kind": "webhook", "name": "w"}}, {workspace}]"#);
     for (extension, text, why) in [
-        (
-            "toml",
-            "[[documents]]\nkind = \"workspace\"\nname = \"A\"\n[[document]]\nx = 1",
-            "beside",
-        ),
+        ("toml", beside, "beside"),
         (
             "json",
-            r#"{"kind": "workspace", "name": "A", "name": "B"}"#,
+            &workspace.replace('}', r#", "name": "B"}"#),
             "twice",
         ),
-        (
-            "json",
-            r#"[{"kind": "workspace", "name": "A"}, {"kind": "policy", "policy":
-            {"rules": [], "default": "deny", "default": "allow"}}]"#,
-            "twice",
-        ),
-        (
-            "json",
-            r#"[{"kind": "workspace", "name": "A"}, {"kind": "webhook", "name": "w"},
-            {"kind": "workspace", "name": "A"}]"#,
-            "another document",
-        ),
+        ("json", &policy, "twice"),
+        ("json", &twice, "another document"),
     ] {
         let file = command_file(&format!("{prefix}.{extension}"), text);
         let (_, told) = world.refusal(format!("apply {file} --yes"));

@@ -209,12 +209,12 @@ async fn a_mail_server_is_understood() {
     // The server's word for a command, why it failed, and what its owner reads of the word.
     let refusals = table(
         "RCPT | 550 5.1.1 Nobody\u{7} here | answered 550 5.1.1 | 5.1.1 Nobody  here
-         RCPT | 550 No | the mail server answered 550 | No
-         AUTH | 535 5.7.8 Wrong | refuses the account's password or token 5.7.8 | Wrong
-         AUTH | 554 5.7.1 Blocked | the mail server answered 554 5.7.1 | Blocked
-         AUTH | 500 5.5.1 What? \"AUTH PLAIN AGFkYQBhOmI=\" | the mail server answered 500 | [hidden]
-         MAIL | 501 that was a:b | the mail server answered 501 | [hidden]
-         EHLO | 250 plain | the mail server offers no way to sign in that is known |",
+        RCPT | 550 No | the mail server answered 550 | No
+        AUTH | 535 5.7.8 Wrong | refuses the account's password or token 5.7.8 | Wrong
+        AUTH | 554 5.7.1 Blocked | the mail server answered 554 5.7.1 | Blocked
+        AUTH | 500 5.5.1 What? \"AUTH PLAIN AGFkYQBhOmI=\" | the mail server answered 500 | [hidden]
+        MAIL | 501 that was a:b | the mail server answered 501 | [hidden]
+        EHLO | 250 plain | the mail server offers no way to sign in that is known |",
     );
     for (nth, [command, answer, why, told]) in (1..).zip(refusals) {
         scene.server.answer(command, answer);

@@ -169,7 +169,7 @@ async fn a_bad_submission_is_told_what_is_wrong() {
 /// The first check that fails answers.
 #[tokio::test]
 async fn checks_come_in_their_order() {
-    let (world, _gateway, form) = World::with_form().await;
+    let (_world, _gateway, form) = World::with_form().await;
     let (dead, invalid) = (form.with_token(&"x".repeat(64)), json!({}));
 
     let big = vec![b'x'; 65_537];

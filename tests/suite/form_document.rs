@@ -160,7 +160,7 @@ async fn a_document_without_a_form_says_nothing_of_its_token() {
 /// A document counts as one reading of the form, no more and no less.
 #[tokio::test]
 async fn a_document_is_under_the_limits_of_its_form() {
-    let (world, _gateway, form) = World::with_form().await;
+    let (_world, _gateway, form) = World::with_form().await;
     for _ in 0..20 {
         assert_eq!(visit(&form).await.status, 200);
     }

@@ -30,9 +30,7 @@ async fn a_waiting_run_is_cancelled_at_once() {
     assert_eq!(states(&run), [ActionState::Cancelled]);
     let question = run.actions[0].approval.as_ref().unwrap();
     assert_eq!(question.state, ApprovalState::Expired);
-    world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    world.assert_rows("active_runs", 0).await;
     let operator = world.operator().await;
     let late = operator.approve(approval.approval_id, scene.form.owner);
     assert!(late.await.is_err(), "the question is closed");
@@ -61,10 +59,7 @@ async fn a_run_in_hand_is_cancelled_after_its_action() {
         "what was sent is known"
     );
     assert_eq!(peer.received().len(), 1);
-    scene
-        .world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    scene.world.assert_rows("active_runs", 0).await;
 }
 
 /// The worker that has the run dies: whoever takes it next cancels it.
@@ -310,9 +305,7 @@ async fn a_filter_says_which_and_yes_does_it() {
     let shown = world.order(format!("run retry {which}"));
     assert_eq!(shown["would_be"], "retried");
     assert_eq!(shown["runs"].as_array().unwrap().len(), 3);
-    world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    world.assert_rows("active_runs", 0).await;
     let none = world.order(format!(
         "run retry --workspace {workspace} --failure nothing --yes"
     ));
