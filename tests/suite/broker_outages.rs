@@ -121,11 +121,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     let refused = last.send("\"too much\"").await;
     refused.assert_refused(503, "temporarily_unavailable");
     assert!(gateway.metric(timed_out).await < 10.0);
-    eventually("not ready", async || {
-        let answer = gateway.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("spill is full"))
-    })
-    .await;
+    gateway.await_not_ready_for("spill is full").await;
     let claims = "SELECT count(*) FROM webhook_deliveries";
     let claimed = world.count(claims).await;
     assert_eq!(webhook.send("\"more\"").await.status, 503);
@@ -175,7 +171,7 @@ async fn a_deleted_queue_loses_nothing() {
 #[tokio::test]
 async fn a_foreign_queue_is_reported_and_left_alone() {
     let world = World::new().await;
-    let channel = world.broker().await.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let durable = QueueDeclareOptions {
         durable: true,
         ..Default::default()
@@ -212,7 +208,7 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
 async fn what_is_unbound_or_deleted_comes_back() {
     let scene = Scene::recording().await;
     let world = &scene.world;
-    let channel = world.broker().await.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let (queue, exchange, key) = ("letterbox.v1.forms", "letterbox.v1", "forms");
     let none = Default::default();
     let unbinding = channel.queue_unbind(queue.into(), exchange.into(), key.into(), none);

@@ -43,11 +43,7 @@ async fn a_read_only_database_is_waited_out() {
         ))
         .await;
     let worker = world.start("letterbox-worker", &[]);
-    eventually("it says so", async || {
-        let answer = worker.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("read-only"))
-    })
-    .await;
+    worker.await_not_ready_for("read-only").await;
     assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
     world
         .change(&format!(

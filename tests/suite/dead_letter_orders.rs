@@ -34,8 +34,7 @@ fn refusal(world: &World, command: &str) -> (i32, String) {
 /// Has the broker give up the first message of the queue, as after too many returns: it is
 /// rejected, and not by us.
 async fn give_up(world: &World) {
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let (queue, options) = (QUEUE.into(), BasicGetOptions::default());
     let taken = channel.basic_get(queue, options).await.unwrap().unwrap();
     let rejecting = taken.delivery.reject(BasicRejectOptions { requeue: false });
@@ -261,8 +260,7 @@ async fn what_went_nowhere_is_redriven_there() {
 #[tokio::test]
 async fn a_look_can_put_back_what_it_holds() {
     let world = World::new().await;
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let bury = async |id: &str| {
         let message = Message {
             exchange: DEAD_EXCHANGE,

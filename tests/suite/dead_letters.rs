@@ -94,8 +94,7 @@ async fn a_replayed_dead_letter_is_processed_once() {
     world.change(mended).await;
 
     let message = world.take_message(DEAD_LETTERS).await.unwrap();
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     for _ in 0..2 {
         let queue = message.routing_key.clone();
         let (options, properties) = (BasicPublishOptions::default(), message.properties.clone());

@@ -31,17 +31,10 @@ async fn questions(visitor: &Visitor, place: &str) -> (String, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_makes_a_form_and_reads_its_answers() {
     let (world, _gateway, _worker, first) = World::with_recorded_form().await;
-    let ada = world
-        .member(first.workspace, "ada", MemberRole::Runner)
-        .await;
-    let bob = world
-        .member(first.workspace, "bob", MemberRole::Editor)
-        .await;
     let desk = Desk::start(&world).await;
-    let (ada, bob) = (
-        desk.visitor(&world, ada).await,
-        desk.visitor(&world, bob).await,
-    );
+    let member = async |name, role| desk.member(&world, first.workspace, name, role).await;
+    let ada = member("ada", MemberRole::Runner).await;
+    let bob = member("bob", MemberRole::Editor).await;
     let workspace = first.workspace.to_string();
     let made = [("workspace", workspace.as_str()), ("name", "Orders")];
     let made = ada.order("/forms", &made).await;
@@ -52,7 +45,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let (page, version) = questions(&ada, &place).await;
     assert_tells(&page, &["Your e-mail address", "several lines"]);
     assert_tells(&page, &["form.message"]);
-    let rows = |of: &str, order: &str| {
+    let save = async |visitor: &Visitor, of: &str, order: &str| {
         let rows = [
             ("name", "Your name", "text"),
             ("email", "Your e-mail", "email"),
@@ -61,41 +54,28 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             ("", "Which bread?", "choice"),
         ];
         let mut form = vec![
-            ("of".to_owned(), of.to_owned()),
-            ("title".to_owned(), "Orders \"by\" noon".to_owned()),
-            ("thanks".to_owned(), "See you tomorrow".to_owned()),
-            ("color".to_owned(), "#aa5500".to_owned()),
-            (
-                "privacy_url".to_owned(),
-                "https://baker.example/privacy".to_owned(),
-            ),
-            (
-                "continue_url".to_owned(),
-                "https://baker.example/".to_owned(),
-            ),
-            ("organization".to_owned(), "Baker".to_owned()),
-            ("button".to_owned(), "Order".to_owned()),
-            ("locale".to_owned(), "de".to_owned()),
-            ("required".to_owned(), "1".to_owned()),
-            ("do".to_owned(), order.to_owned()),
+            ("of", of),
+            ("title", "Orders \"by\" noon"),
+            ("thanks", "See you tomorrow"),
+            ("color", "#aa5500"),
+            ("privacy_url", "https://baker.example/privacy"),
+            ("continue_url", "https://baker.example/"),
+            ("organization", "Baker"),
+            ("button", "Order"),
+            ("locale", "de"),
+            ("required", "1"),
+            ("do", order),
         ];
         for (key, label, kind) in rows {
-            form.push(("key".to_owned(), key.to_owned()));
-            form.push(("label".to_owned(), label.to_owned()));
-            form.push(("type".to_owned(), kind.to_owned()));
-            form.push(("hint".to_owned(), String::new()));
-            let list = if kind == "choice" {
+            let is_choice = kind == "choice";
+            let list = if is_choice {
                 "Rye\r\n\r\n Sourdough "
             } else {
                 ""
             };
-            form.push(("choices".to_owned(), list.to_owned()));
+            form.extend([("key", key), ("label", label), ("type", kind)]);
+            form.extend([("hint", ""), ("choices", list)]);
         }
-        form
-    };
-    let save = async |visitor: &Visitor, of: &str, order: &str| {
-        let form = rows(of, order);
-        let form: Vec<_> = form.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         visitor.order(&place, &form).await
     };
     assert_eq!(save(&ada, &version, "up:1").await.status(), 303);
@@ -149,17 +129,10 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
 
     let mut form = first.clone();
     form.token = token;
-    for (key, answer) in [
-        (
-            "k1",
-            json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123",
-                "which_bread": "Rye"}),
-        ),
-        (
-            "k2",
-            json!({"email": "bob@example.com", "message": "=1+1\nline"}),
-        ),
-    ] {
+    let zoe = json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123",
+        "which_bread": "Rye"});
+    let bobs = json!({"email": "bob@example.com", "message": "=1+1\nline"});
+    for (key, answer) in [("k1", zoe), ("k2", bobs)] {
         form.submit(key, &answer).await.assert_accepted();
     }
     let other = json!({"email": "bob@example.com", "which_bread": "Toast"});
@@ -167,14 +140,9 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_eq!(other.status, 400);
     assert_tells(&other.body, &["which_bread", "one of the field's choices"]);
     world.await_state("succeeded", 2).await;
-    assert_tells(
-        &bob.page(&format!("/forms/{id}")).await,
-        &[
-            "used 2 times in the last 24 hours",
-            "Which bread?",
-            "Rye, Sourdough",
-        ],
-    );
+    let page = bob.page(&format!("/forms/{id}")).await;
+    assert_tells(&page, &["used 2 times in the last 24 hours"]);
+    assert_tells(&page, &["Which bread?", "Rye, Sourdough"]);
     assert_tells(&bob.page("/").await, &["2 answers"]);
     let answers = format!("/forms/{id}/answers");
     let page = bob.page(&answers).await;
@@ -196,9 +164,7 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_tells(&found, &["ZOE@example.com"]);
     assert_hides(&found, &["bob@example.com"]);
     let file = async |style: &str| {
-        let file = bob
-            .get(&format!("/forms/{id}/answers.csv?for={style}"))
-            .await;
+        let file = bob.get(&format!("{answers}.csv?for={style}")).await;
         assert_eq!(file.headers()["content-type"], "text/csv; charset=utf-8");
         file.bytes().await.unwrap().to_vec()
     };
@@ -208,19 +174,13 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_tells(&sheet, &["\"'=1+1\nline\"", ";\"3\""]);
     let program = String::from_utf8(file("program").await).unwrap();
     assert_tells(&program, &["\"email\",\"name\"", "\"'+49 30 123\""]);
-    assert_eq!(
-        bob.get(&format!("/forms/{id}/answers.csv")).await.status(),
-        400
-    );
+    let unsaid = bob.get(&format!("{answers}.csv")).await;
+    assert_eq!(unsaid.status(), 400);
     // Of another workspace.
     let stranger = world.user("stranger").await;
     let stranger = desk.visitor(&world, stranger).await;
-    for place in [
-        answers.clone(),
-        format!("{answers}.csv?for=comma"),
-        place.clone(),
-    ] {
-        assert_eq!(stranger.get(&place).await.status(), 404, "{place}");
+    for place in [&answers, &format!("{answers}.csv?for=comma"), &place] {
+        assert_eq!(stranger.get(place).await.status(), 404, "{place}");
     }
 }
 

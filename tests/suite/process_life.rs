@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use futures_util::future::join_all;
-use letterbox_tests::{World, assert_tells, binary, eventually};
+use letterbox_tests::{World, assert_tells, binary};
 
 #[tokio::test]
 async fn settings_are_listed_and_checked_without_quoting_secrets() {
@@ -66,11 +66,7 @@ async fn an_old_schema_is_refused_until_it_is_migrated() {
         RETURNING version, name, applied_on, checksum";
     let row = world.database.query_one(forget, &[]).await.unwrap();
     let gateway = world.start("letterbox-gateway", &[]);
-    eventually("not ready", async || {
-        let answer = gateway.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("letterbox migrate"))
-    })
-    .await;
+    gateway.await_not_ready_for("letterbox migrate").await;
     let restore = "INSERT INTO refinery_schema_history VALUES ($1, $2, $3, $4)";
     let (version, name, applied, checksum): (i32, String, String, String) =
         (row.get(0), row.get(1), row.get(2), row.get(3));
@@ -103,11 +99,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
     let claimed = "SELECT count(*) FROM webhook_deliveries";
     world.await_count("all are claimed", claimed, 20).await;
     gateway.terminate();
-    eventually("not ready, and says why", async || {
-        let answer = gateway.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("stopping"))
-    })
-    .await;
+    gateway.await_not_ready_for("stopping").await;
     // It goes on listening until what it holds is safe, so that nobody finds a closed door.
     let meanwhile = {
         let webhook = webhook.clone();

@@ -385,9 +385,7 @@ async fn what_is_held_waits() {
     );
 
     let lively = Peer::start(|_, _| Reply::Status(200)).await;
-    let other = world
-        .acting_form(&scene.gateway, &lively.url, json!([post("send")]))
-        .await;
+    let other = world.sending_form(&scene.gateway, &lively).await;
     other.assert_accepts("k").await;
     lively.await_received(1).await;
 

@@ -34,9 +34,7 @@ async fn one_look_shows_what_is_late() {
     assert_eq!(alone["parts"][2]["detail"], "none is alive: runs wait");
 
     let worker = world.worker().await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
+    let form = world.sending_form(&gateway, &peer).await;
     world.submit_until(&form, "a", "succeeded", 1).await;
     eventually("all is well", async || status(&world).0 == 0).await;
     let (_, well) = status(&world);

@@ -100,8 +100,7 @@ impl Subscriber {
     }
 
     async fn take_all(&self, queue: &str) -> Vec<Delivery> {
-        let connection = self.world.broker().await;
-        let channel = connection.create_channel().await.unwrap();
+        let channel = self.world.channel().await;
         let mut taken = Vec::new();
         let options = lapin::options::BasicGetOptions { no_ack: true };
         while let Some(got) = channel.basic_get(queue.into(), options).await.unwrap() {
@@ -363,7 +362,7 @@ async fn an_open_transaction_of_a_person_holds_nobody_up() {
 async fn a_queue_that_nobody_reads_gets_no_more() {
     let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue unread");
-    let channel = it.world.broker().await.create_channel().await.unwrap();
+    let channel = it.world.channel().await;
     channel.confirm_select(Default::default()).await.unwrap();
     let mut confirms = Vec::new();
     for _ in 0..20_000 {
@@ -449,7 +448,7 @@ async fn a_queue_that_is_gone_holds_up_only_itself() {
     let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue gone");
     it.order("subscribe", "--queue there");
-    let channel = it.world.broker().await.create_channel().await.unwrap();
+    let channel = it.world.channel().await;
     let deleting = channel.queue_delete("gone".into(), Default::default());
     deleting.await.unwrap();
     it.webhook.send("[1]").await;
