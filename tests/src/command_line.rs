@@ -49,6 +49,14 @@ pub fn assert_hides(text: &str, words: &[&str]) {
     }
 }
 
+/// The one of a list that has this in a member.
+#[track_caller]
+pub fn one_of<'v>(list: &'v Value, member: &str, value: &str) -> &'v Value {
+    let mut all = list.as_array().unwrap().iter();
+    let one = all.find(|one| one[member] == value);
+    one.unwrap_or_else(|| panic!("no {member} is {value}: {list:#}"))
+}
+
 impl World {
     /// Runs `letterbox` with a command whose words are separated by one space each.
     pub fn letterbox(&self, command: impl AsRef<str>) -> Output {
@@ -93,6 +101,20 @@ impl World {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {told}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Exit code of a command that looks whether all is well, and what it gives to programs.
+    pub fn judge(&self, settings: &[(&str, &str)], command: &str) -> (i32, Value) {
+        let output = self.letterbox_with(settings, format!("{command} --json"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        let found = serde_json::from_slice(&output.stdout);
+        let found = found.unwrap_or_else(|error| panic!("{command}: {error}: {told}"));
+        (output.status.code().unwrap(), found)
+    }
+
+    /// What people read of a command.
+    pub fn read(&self, command: impl AsRef<str>) -> String {
+        String::from_utf8(self.letterbox(command).stdout).unwrap()
     }
 
     /// Asserts that a command is not carried out, and what is said of that.

@@ -122,7 +122,7 @@ async fn a_story_hides_no_action() {
     scene.submit_until("k", "succeeded", 1).await;
     let runs = world.order(format!("run list --workspace {}", form.workspace));
     let run = runs[0]["run_id"].as_str().unwrap();
-    let story = String::from_utf8(world.letterbox(format!("run show {run}")).stdout).unwrap();
+    let story = world.read(format!("run show {run}"));
     for id in &ids {
         assert!(story.contains(id), "{id}: {story}");
     }

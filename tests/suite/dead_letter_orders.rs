@@ -9,7 +9,7 @@ use letterbox_broker::{
     BrokerTarget, DeadLetters, Message, WebhookDelivery,
     topology::{DEAD_EXCHANGE, EXCHANGE},
 };
-use letterbox_tests::{Webhook, World, eventually};
+use letterbox_tests::{Webhook, World, assert_tells, eventually, one_of};
 use serde_json::{Value, json};
 
 use crate::dead_letters::{message, to};
@@ -93,25 +93,18 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
     let (code, told) = world.refusal(format!("dead-letters show {other_id}"));
     assert!(code == 2 && told.contains("AMQP_URL"), "{code} {told}");
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
-    let status = world.letterbox_with(&broker, "status --json");
-    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-    let mut kinds = status["backlog"].as_array().unwrap().iter();
-    let dead = kinds.find(|kind| kind["kind"] == DEAD_LETTERS).unwrap();
+    let (_, status) = world.judge(&broker, "status");
+    let dead = one_of(&status["backlog"], "kind", DEAD_LETTERS);
     assert!(dead["oldest_seconds"].is_f64(), "{dead}");
 
     assert_eq!(order("list --reason expired"), json!([]));
-    let (one, none) = (
-        json!({"redriven": 1, "left": 0}),
-        json!({"redriven": 0, "left": 1}),
-    );
+    let [one, none] = [1, 0].map(|one| json!({"redriven": one, "left": 1 - one}));
     world.await_messages(DEAD_LETTERS, 1).await;
     assert_eq!(order("redrive --reason expired"), none);
     world.await_messages(DEAD_LETTERS, 1).await;
     let (code, told) = refusal(&world, &format!("redrive {other_id}"));
-    assert!(
-        code == 1 && told.contains("no such dead letter"),
-        "{code} {told}"
-    );
+    assert_eq!(code, 1, "{told}");
+    assert_tells(&told, &["no such dead letter"]);
     world.await_messages(DEAD_LETTERS, 1).await;
     assert_eq!(order(&format!("redrive {id} --rate 5")), one);
     assert_eq!(order("list"), json!([]));

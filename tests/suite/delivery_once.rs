@@ -186,9 +186,8 @@ async fn what_a_full_queue_refuses_waits() {
     let few = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
         "apply-to":"queues"}"#;
     world.set_queue_policy(Some(few)).await;
-    let spilled = "SELECT count(*) FROM spilled_messages";
     let mut sent = 0;
-    while world.count(spilled).await < 20 {
+    while world.rows("spilled_messages").await < 20 {
         assert!(sent < 4_000, "the queue takes everything");
         let bodies = (sent..sent + 20).map(|n| webhook.send(n.to_string()));
         for answer in join_all(bodies).await {
@@ -199,7 +198,7 @@ async fn what_a_full_queue_refuses_waits() {
     assert!(webhook.send("0").await.is_duplicate());
     let _worker = world.worker().await;
     world.await_signals(sent).await;
-    world.await_count("nothing waits", spilled, 0).await;
+    world.await_rows("spilled_messages", 0).await;
     assert_eq!(world.signals().await, sent);
 }
 

@@ -3,7 +3,7 @@
 
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
-    Desk, Peer, Reply, Scene, Visitor, World, assert_hides, assert_tells, page_of, post,
+    Desk, Peer, Reply, Scene, Visitor, World, assert_hides, assert_tells, one_of, page_of, post,
 };
 use serde_json::json;
 
@@ -144,10 +144,7 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
     peer.await_received(1).await;
     world.await_state("succeeded", 1).await;
     let entries = world.order("audit list");
-    let mut entries = entries.as_array().unwrap().iter();
-    let entry = entries
-        .find(|entry| entry["command"] == "desk questions")
-        .unwrap();
+    let entry = one_of(&entries, "command", "desk questions");
     assert_eq!(entry["proven_by"], "link");
     assert_eq!(entry["reason"], "looked at it");
     assert_eq!(entry["address"], Visitor::ADDRESS);

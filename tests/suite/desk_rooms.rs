@@ -5,7 +5,7 @@
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
     APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_hides,
-    assert_holds, assert_tells, definition_with, eventually, page_of, payload, post, table,
+    assert_holds, assert_tells, definition_with, eventually, one_of, page_of, payload, post, table,
 };
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -446,14 +446,13 @@ async fn owners_govern() {
     let asking = format!("{asking}{}", " ".repeat(200_000));
     let preview = policy(&asking, "check", "0").await.text().await.unwrap();
     assert!(preview.contains("becomes approve"), "{preview}");
-    let versions = "SELECT count(*) FROM policies";
-    world.assert_count(versions, 0).await; // nothing was set
+    world.assert_rows("policies", 0).await; // nothing was set
     let invalid = policy("{}", "set", "0").await;
     assert_eq!(invalid.status(), 422);
     place(&policy(&asking, "set", "0").await);
     let late = policy(&asking, "set", "0").await;
     assert_eq!(late.status(), 422, "another has set one");
-    world.assert_count(versions, 1).await;
+    world.assert_rows("policies", 1).await;
     // In rows: each press shows what the policy would be, and sets nothing.
     let rules = r#"{"rules": [{"when": {"host": ["a.example"]}, "decision": "deny"}],
         "default": "deny"}"#;
@@ -492,7 +491,7 @@ async fn owners_govern() {
         assert_tells(&page, &told);
         assert_hides(&page, &[not_told]);
     }
-    world.assert_count(versions, 1).await;
+    world.assert_rows("policies", 1).await;
     let page = boss.page("/policy").await;
     for told in [
         "Ask for approval of a request when the account is crm",
@@ -535,10 +534,7 @@ async fn owners_govern() {
     place(&boss.order("/people/change", &removed).await);
     assert!(!boss.page("/people").await.contains("Newcomer"));
     let entries = world.order("audit list");
-    let mut entries = entries.as_array().unwrap().iter();
-    let entry = entries
-        .find(|entry| entry["subject"] == "policies")
-        .unwrap();
+    let entry = one_of(&entries, "subject", "policies");
     assert_holds(entry, json!({"proven_by": "link", "reason": "careful"}));
 
     // All that is the history of the workspace, for its owners.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use letterbox_tests::{
     CHAT, Peer, Received, Reply, Scene, World, assert_holds, call, call_with, command_file,
-    model_answer, post, results_in, table,
+    model_answer, one_of, post, results_in, table,
 };
 use letterbox_workflow::actions::Branch;
 use serde_json::{Value, json};
@@ -364,9 +364,9 @@ async fn token_servers_give_tokens_in_their_ways() {
     let page = "it answered with status 404 and nothing";
     assert!(told[1].starts_with(page), "{told:?}");
     let accounts = world.order(format!("account list --workspace {}", plain.workspace));
-    let accounts = accounts.as_array().unwrap();
     let ready = |account: &&Value| account["waits_for"].is_null();
-    assert_eq!(accounts.iter().filter(ready).count(), 5);
+    let all = accounts.as_array().unwrap().iter();
+    assert_eq!(all.filter(ready).count(), 5);
     // From the first failure on it is the same reason wherever somebody looks.
     let mut action = post("send");
     action["account"] = "page".into();
@@ -377,14 +377,10 @@ async fn token_servers_give_tokens_in_their_ways() {
     let run = world.run_of(&form).await;
     let sentence = format!("for a token of the account page: {}", told[1]);
     assert_eq!(run.waits().as_ref(), Some(&sentence));
-    let shown = world.letterbox(format!("run show {}", run.row.run_id));
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = world.read(format!("run show {}", run.row.run_id));
     assert!(shown.contains(&sentence), "{shown}");
     let (_, status) = crate::status::status(&world);
-    let unconnected = status["unconnected"].as_array().unwrap();
-    let mut unconnected = unconnected.iter();
-    let page = unconnected.find(|one| one["account"] == "page").unwrap();
+    let page = one_of(&status["unconnected"], "account", "page");
     assert_holds(page, json!({"error": told[1], "waits_for": "token"}));
-    let page = accounts.iter().find(|one| one["name"] == "page").unwrap();
-    assert_eq!(page["error"], told[1]);
+    assert_eq!(one_of(&accounts, "name", "page")["error"], told[1]);
 }

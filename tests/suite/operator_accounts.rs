@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use letterbox_tests::{
-    Peer, Received, Reply, Scene, World, assert_hides, assert_holds, command_file, post, sign,
+    Peer, Received, Reply, Scene, World, assert_hides, assert_holds, command_file, one_of, post,
+    sign,
 };
 use serde_json::json;
 
@@ -183,12 +184,9 @@ async fn a_new_credential_serves_what_waits() {
     let keys: BTreeSet<_> = done.map(|one| one.header("idempotency-key")).collect();
     assert_eq!(keys.len(), 50, "each under a key of its own, once");
     let log = world.order("audit list");
-    let mut entries = log.as_array().unwrap().iter();
-    let rotation = entries.find(|entry| entry["command"] == "account rotate");
-    assert_eq!(
-        rotation.unwrap()["after"],
-        json!({"credential_sealed": "(hidden)"})
-    );
+    let rotation = one_of(&log, "command", "account rotate");
+    let hidden = json!({"credential_sealed": "(hidden)"});
+    assert_eq!(rotation["after"], hidden);
 
     world.order(format!("account disconnect {account} --yes"));
     let rotate = format!("account rotate {account} --bearer-file {token}");

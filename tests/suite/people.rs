@@ -86,8 +86,7 @@ impl Stranger {
             ..webhook
         };
         assert_eq!(forger.send("{}").await.status, 401);
-        let noted = "SELECT count(*) FROM webhook_refusals";
-        world.await_count("the refusal is noted", noted, 1).await;
+        world.await_rows("webhook_refusals", 1).await;
         let accounts = world.operator().await.accounts(form.workspace).await;
         let granting = world.connect_by_grant(form.workspace, form.owner, "granted", &peer.url);
         granting.await;

@@ -34,8 +34,7 @@ async fn an_answer_leads_to_what_came_of_it() {
     assert_eq!(repeated, json!([]), "nothing came of it");
     let run = world.run_of(&form).await;
     assert_eq!(run.request_id.as_ref(), Some(&submitted.request_id.0));
-    let told = world.letterbox(format!("run show {}", run.row.run_id));
-    let told = String::from_utf8(told.stdout).unwrap();
+    let told = world.read(format!("run show {}", run.row.run_id));
     assert_tells(&told, &[&submitted.request_id.0]);
     // At the usual level, of what was refused.
     let usual = world.gateway_with(&[("LETTERBOX_LOG", "info")]).await;

@@ -176,18 +176,12 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     let known: jiff::Timestamp = shown["received_at"].as_str().unwrap().parse().unwrap();
     assert_eq!(received, known);
     assert_eq!(text(told, "generic_reason"), None);
-    let of = |row: &Value| ["queue", "published", "lag_signals"].map(|name| row[name].clone());
     let expected = json!([["all.of-it", 2, 0], ["won", 1, 0]]);
     eventually("the cursors have moved", async || {
         let listed = it.order("subscriptions", "");
-        json!(
-            listed
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(of)
-                .collect::<Vec<_>>()
-        ) == expected
+        let of = |row: &Value| ["queue", "published", "lag_signals"].map(|name| row[name].clone());
+        let rows = listed.as_array().unwrap().iter().map(of);
+        json!(rows.collect::<Vec<_>>()) == expected
     })
     .await;
 
@@ -247,11 +241,8 @@ async fn kept_headers_go_with_the_message() {
     let unsigned = table(headers(&message), "unsigned_headers");
     assert_eq!(text(unsigned, "x-topic").as_deref(), Some("orders"));
     assert_eq!(unsigned.inner().len(), 1);
-    assert!(
-        table(headers(&message), "signed_headers")
-            .inner()
-            .is_empty()
-    );
+    let signed = table(headers(&message), "signed_headers");
+    assert!(signed.inner().is_empty());
 }
 
 /// A login of its own reads its queue, and neither reads, writes nor declares anything else.
@@ -407,16 +398,11 @@ async fn stall_for(pause: Duration) {
     it.world.await_signals(60).await;
     it.await_failure("full").await;
     assert!(it.subscription()["lag_signals"].as_i64().unwrap() > 0);
-    let shown = it.world.letterbox("status");
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = it.world.read("status");
     assert!(shown.contains("full"), "{shown}");
-    eventually("the metric says it", async || {
-        worker
-            .metric("letterbox_subscription_lag_signals{subscription=\"full\"}")
-            .await
-            > 0.0
-    })
-    .await;
+    let lag = "letterbox_subscription_lag_signals{subscription=\"full\"}";
+    let is_said = async || worker.metric(lag).await > 0.0;
+    eventually("the metric says it", is_said).await;
     sleep(pause).await;
     // What is taken makes room, so that it goes on, though the limit stays.
     let taken = it.take_all("full").await;
@@ -532,10 +518,8 @@ async fn another_server_goes_on_where_the_former_ended() {
     it.order("subscribe", "--queue moved");
     it.webhook.send("[1]").await;
     it.world.await_messages("moved", 1).await;
-    eventually("the cursor has moved", async || {
-        it.subscription()["published"] == 1
-    })
-    .await;
+    let has_moved = async || it.subscription()["published"] == 1;
+    eventually("the cursor has moved", has_moved).await;
     // The former server had counted further than this one ever will.
     let moving = "UPDATE signal_epoch SET server = 'another';
         UPDATE signals SET position = position + (1::bigint << 43);
