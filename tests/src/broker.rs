@@ -4,19 +4,19 @@ use lapin::{
     Channel, Confirmation, Connection, ConnectionProperties,
     options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions},
 };
-use letterbox_broker::{Content, Message, Receipt, WebhookDelivery, decode};
+use letterbox_broker::{Content, FormSubmission, Message, Receipt, WebhookDelivery, decode};
 use letterbox_common::{
     KeyHash,
-    ids::{DeliveryId, WorkspaceId},
+    ids::{DeliveryId, ReleaseId, RunId, WorkspaceId},
     webhook::{KeptHeaders, WebhookAddress},
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::{Servers, World, eventually, http_client};
+use crate::{Form, Servers, World, eventually, http_client};
 
 /// A receipt of now.
-pub fn receipt() -> Receipt {
+fn receipt() -> Receipt {
     Receipt {
         received_at: jiff::Timestamp::now(),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
@@ -34,6 +34,18 @@ pub fn delivery_to(address: WebhookAddress) -> WebhookDelivery {
         same_by: None,
         event_type: None,
         headers: KeptHeaders::default(),
+        receipt: receipt(),
+    }
+}
+
+/// A submission to a form, as a gateway hands it over.
+pub fn submission_to(form: &Form, release: ReleaseId) -> FormSubmission {
+    FormSubmission {
+        run: RunId::generate(),
+        workspace: form.workspace,
+        workflow: form.workflow,
+        release,
+        key: None,
         receipt: receipt(),
     }
 }

@@ -24,7 +24,7 @@ mod world;
 
 pub use agent::{agent, model_answer, results_in, scripted};
 pub use authority::Authority;
-pub use broker::{delivery_to, receipt};
+pub use broker::{delivery_to, submission_to};
 pub use command_line::{assert_hides, assert_holds, assert_tells, command_file, one_of, table};
 pub use desk::{APP, Desk, Visitor, form_token_of, page_of, sign_in_link};
 pub use form::{DEFINITION, Form, definition_with, payload};

@@ -3,9 +3,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use letterbox_broker::{BatchBody, FormSubmission};
-use letterbox_common::ids::RunId;
-use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post, receipt};
+use letterbox_broker::BatchBody;
+use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post, submission_to};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -153,17 +152,7 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
     let workflow = world.operator().await.workflow(form.workflow).await;
     let release = workflow.unwrap().row.release_id.unwrap();
     let body = payload().to_string();
-    let submissions = (0..500).map(|_| {
-        let submission = FormSubmission {
-            run: RunId::generate(),
-            workspace: form.workspace,
-            workflow: form.workflow,
-            release,
-            key: None,
-            receipt: receipt(),
-        };
-        (submission, body.clone().into())
-    });
+    let submissions = (0..500).map(|_| (submission_to(&form, release), body.clone().into()));
     let submissions: Vec<_> = submissions.collect();
     for message in submissions.chunks(10).map(BatchBody::encode) {
         let message = message.into_message("forms".into(), "test".into(), "test");

@@ -19,7 +19,7 @@ use letterbox_database::Role;
 use letterbox_operator::Move;
 use letterbox_tests::{
     Form, Peer, Process, Reply, Servers, World, delivery_to, eventually, http_client, payload,
-    receipt,
+    submission_to,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -93,11 +93,8 @@ impl Intruder {
     async fn submit_under(&self, form: &Form, release: ReleaseId, id: RunId, key: Option<KeyHash>) {
         let submission = FormSubmission {
             run: id,
-            workspace: form.workspace,
-            workflow: form.workflow,
-            release,
             key,
-            receipt: receipt(),
+            ..submission_to(form, release)
         };
         let batch = BatchBody::encode(&[(submission, payload().to_string().into())]);
         self.publish(batch.into_message("forms".into(), "x".into(), "x"))
