@@ -181,11 +181,16 @@ impl Scene {
         waiting.remove(0)
     }
 
+    /// Submits once: the question about it.
+    pub async fn submit_asked(&self, key: &str) -> ApprovalRow {
+        self.form.assert_accepts(key).await;
+        self.the_approval().await
+    }
+
     /// Has a person asked about everything, and submits once: the question.
     pub async fn ask(&self) -> ApprovalRow {
         self.decide("approve").await;
-        self.form.assert_accepts("k").await;
-        self.the_approval().await
+        self.submit_asked("k").await
     }
 
     /// Sets a policy that decides the same about everything.

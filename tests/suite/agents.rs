@@ -50,8 +50,7 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     let peer = Peer::start(scripted(two_notes, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent(), post("after")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     let body = &approval.request.as_ref().unwrap()["body"];
     assert_eq!(body, r#"{"text":"one"}"#);
     assert_eq!(approval.steered_by, [Steering::AiAgent]);
@@ -162,8 +161,7 @@ async fn what_is_forbidden_meanwhile_is_asked_about_no_more() {
 async fn an_agent_has_thirty_days() {
     let peer = Peer::start(scripted(two_notes, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await.approval_id;
+    let approval = scene.submit_asked("k").await.approval_id;
     let long_ago = "
         UPDATE run_actions SET started_at = started_at - interval '31 days'
         WHERE action_id = 'agent'";
@@ -367,8 +365,7 @@ async fn a_comparison_with_what_a_model_said_is_steered_by_the_model() {
     let said = json!({"id": "said", "type": "condition",
         "if": "actions.agent.body.content == 'yes'", "then": [post("steered")]});
     let scene = Scene::new(&peer, json!([agent(), said])).await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     assert_eq!(approval.action_id, "steered");
     assert!(approval.steered_by.contains(&Steering::AiCondition));
     assert_eq!(peer.targets(), [CHAT]);
@@ -382,8 +379,7 @@ async fn a_request_filled_with_what_a_model_said_is_steered_by_the_model() {
     let filled = json!({"id": "filled", "type": "http.request", "account": "crm",
         "method": "POST", "path": "/filled", "body": {"x": "{{ actions.agent.body.content }}"}});
     let scene = Scene::new(&peer, json!([agent(), filled])).await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     assert_eq!(approval.action_id, "filled");
     assert!(approval.steered_by.contains(&Steering::AiAgent));
     assert_eq!(peer.targets(), [CHAT]);

@@ -68,8 +68,7 @@ async fn a_policy_speaks_of_answers() {
     let mut scene = Scene::new(&peer, lookup("/all")).await;
     let when = json!({"untrusted": "account"});
     scene.set_rule(when, "approve").await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     assert_eq!(approval.action_id, "tell");
     scene.world.assert_count(SEALED, 1).await; // kept while the run may need it
     scene.worker.kill().await;

@@ -37,19 +37,13 @@ async fn a_read_only_database_is_waited_out() {
     let (world, _gateway, webhook) = World::with_webhook().await;
     assert!(webhook.send("1").await.is_first());
     let name = world.database_url.rsplit('/').next().unwrap();
-    world
-        .change(&format!(
-            "ALTER DATABASE {name} SET default_transaction_read_only = on"
-        ))
-        .await;
+    let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    world.change(&read_only).await;
     let worker = world.start("letterbox-worker", &[]);
     worker.await_not_ready_for("read-only").await;
     assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
-    world
-        .change(&format!(
-            "ALTER DATABASE {name} RESET default_transaction_read_only"
-        ))
-        .await;
+    let writable = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+    world.change(&writable).await;
     // Sessions keep their setting; the worker has closed those.
     world.await_signals(1).await;
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);

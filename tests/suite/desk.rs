@@ -82,8 +82,7 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
     scene
         .set_policy(json!({"rules": [], "default": "approve", "approve_by": "person"}))
         .await;
-    scene.form.assert_accepts("k").await;
-    let question = scene.the_approval().await;
+    let question = scene.submit_asked("k").await;
     let (desk, mut owner) = Desk::with_visitor(world, scene.form.owner).await;
     let (id, run) = (question.approval_id.to_string(), question.run_id);
     let token = owner.form_token().await;
@@ -247,9 +246,8 @@ async fn what_is_foreign_is_not_there() {
         assert_eq!(answer.text().await.unwrap(), unknown, "{path}");
     }
     assert_eq!(eve.answer(approval, "approve").await.status(), 409);
-    world
-        .assert_rows("approvals WHERE state = 'pending'", 1)
-        .await;
+    let pending = "approvals WHERE state = 'pending'";
+    world.assert_rows(pending, 1).await;
 }
 
 in_every_browser!(the_desk_fits_a_phone);

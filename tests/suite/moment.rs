@@ -96,8 +96,7 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     let operator = world.operator().await;
     let eve = editor(&scene).await;
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
-    form.assert_accepts("k").await;
-    let first = scene.the_approval().await;
+    let first = scene.submit_asked("k").await;
     let approve_again = async |operator: &Operator, approver| {
         let again = asked_again(&scene).await;
         assert_eq!(peer.received(), []);
@@ -155,8 +154,7 @@ async fn an_approval_that_is_lost_at_the_last_moment_is_asked_for_again() {
     let operator = world.operator().await;
     let eve = editor(&scene).await;
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
-    form.assert_accepts("k").await;
-    let approval = scene.the_approval().await.approval_id;
+    let approval = scene.submit_asked("k").await.approval_id;
     operator.hold(Some(form.workspace)).await.unwrap();
     world.approve(approval, eve).await;
     stop_at_gate(&scene, "connected_accounts").await;

@@ -22,8 +22,7 @@ async fn the_current_policy_decides() {
     assert_eq!(action.attempts, 0);
 
     assert_eq!(scene.set_policy(rule("approve")).await, 2);
-    scene.form.assert_accepts("b").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("b").await;
     assert_eq!(approval.policy_version, Some(2));
     // A policy that now denies is stronger than an approval that was asked for before.
     assert_eq!(scene.set_policy(rule("deny")).await, 3);
@@ -136,8 +135,7 @@ async fn a_rule_that_allows_keeps_the_safeguard_of_models() {
     let by_account = json!({"when": {"account": "crm"}, "decision": "allow"});
     let policy = json!({"rules": [&by_account], "default": "deny"});
     scene.set_policy(policy).await;
-    scene.form.assert_accepts("a").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("a").await;
     assert_eq!(approval.action_id, "steered");
 
     let when = json!({"account": "crm", "steered_by": "ai.condition"});
@@ -157,8 +155,7 @@ async fn what_a_model_could_have_prevented_is_steered_by_it() {
         "question": "Is it honest?", "input": "{{ form.message }}", "else": [stop]});
     let pay = call("pay", "POST", "/pay");
     let scene = Scene::new(&peer, json!([ask, pay])).await;
-    scene.form.assert_accepts("a").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("a").await;
     assert_eq!(approval.action_id, "pay");
     let steering = [Steering::AiCondition, Steering::Outcome];
     assert_eq!(approval.steered_by, steering);
