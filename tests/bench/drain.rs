@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use letterbox_broker::FormSubmission;
-use letterbox_common::ids::{ReleaseId, RunId};
-use letterbox_tests::{Form, Process, agent, payload, post};
+use letterbox_common::ids::ReleaseId;
+use letterbox_tests::{Form, Process, agent, delivery_to, payload, post, submission_to};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -14,7 +13,7 @@ use crate::{
     bench::Bench,
     cpu::Watched,
     figures::{CPU_PEER, CPU_SECOND_WORKER, CPU_WORKER, PER_SECOND, Round},
-    publishing::{Publishing, delivery, receipt},
+    publishing::Publishing,
     requests::event,
 };
 
@@ -92,7 +91,7 @@ pub async fn run(bench: &Bench, round: &mut Round) {
 
 async fn signals(bench: &Bench, publishing: &Publishing, round: &mut Round) {
     let address = bench.webhook.address;
-    let entry = || (delivery(address), event());
+    let entry = || (delivery_to(address), event());
     let lost = publishing
         .publish_all(&bench.world, NUMBER_OF_SIGNALS, entry)
         .await;
@@ -157,17 +156,7 @@ async fn publish_runs(bench: &Bench, publishing: &Publishing, form: &Form, numbe
     let release: String = release.expect(query).get(0);
     let release: ReleaseId = release.parse().expect("an id");
     let payload = bytes::Bytes::from(payload().to_string());
-    let entry = || {
-        let submission = FormSubmission {
-            run: RunId::generate(),
-            workspace: form.workspace,
-            workflow: form.workflow,
-            release,
-            key: None,
-            receipt: receipt(),
-        };
-        (submission, payload.clone())
-    };
+    let entry = || (submission_to(form, release), payload.clone());
     publishing.publish_all(&bench.world, number, entry).await
 }
 

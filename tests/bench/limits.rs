@@ -15,7 +15,7 @@ use letterbox_gateway::{
     claims::{Claims, DeliveryKey},
     open_batches::{BatchId, Settlements},
 };
-use letterbox_tests::World;
+use letterbox_tests::{World, delivery_to};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ use crate::{
     cpu::Watched,
     figures::{CPU_HYPER, P50, PER_SECOND, Round},
     load::{Load, Measured, Window},
-    publishing::{Publishing, delivery, publish},
+    publishing::{Publishing, publish},
     requests::{Signed, event},
 };
 
@@ -71,7 +71,7 @@ async fn hyper(bench: &Bench, round: &mut Round) {
 
 async fn messages(bench: &Bench, publishing: &Publishing, round: &mut Round) {
     let (publisher, address) = (publishing.publisher.clone(), bench.webhook.address);
-    let step = move || publish(&publisher, &[(delivery(address), event())]);
+    let step = move || publish(&publisher, &[(delivery_to(address), event())]);
     repeat(bench, CALLERS, 1, step, round, PUBLISH).await;
     bench.empty_queues().await;
 }
@@ -133,7 +133,7 @@ async fn sender(bench: &Bench, publishing: &Publishing, round: &mut Round) {
         }
         let batch = claiming.claim(address, 1).await;
         let claimed = Instant::now();
-        let entry = (delivery(address), event());
+        let entry = (delivery_to(address), event());
         let confirmed = publish(&publishing.publisher, &[entry]).await;
         let published = Instant::now();
         let (Some(batch), true) = (batch, confirmed) else {

@@ -4,15 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use letterbox_broker::{
-    BatchBody, BrokerTarget, Entry, Message, Publisher, Receipt, WebhookDelivery, publisher,
-    supervise,
-};
-use letterbox_common::{
-    ids::DeliveryId,
-    process::readiness::Readiness,
-    webhook::{KeptHeaders, WebhookAddress},
-};
+use letterbox_broker::{BatchBody, BrokerTarget, Entry, Message, Publisher, publisher, supervise};
+use letterbox_common::process::readiness::Readiness;
 use letterbox_tests::{World, eventually};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -91,26 +84,4 @@ pub fn publish<E: Entry>(
 fn message<E: Entry>(entries: &[(E, Bytes)]) -> Message {
     let (key, id) = (E::QUEUES.routing_key(1), Uuid::new_v4().to_string());
     BatchBody::encode(entries).into_message(key, id, "bench")
-}
-
-/// A delivery of an event.
-pub fn delivery(address: WebhookAddress) -> WebhookDelivery {
-    WebhookDelivery {
-        delivery: DeliveryId::generate(),
-        workspace: address.workspace,
-        webhook: address.webhook,
-        memory: None,
-        same_by: None,
-        event_type: None,
-        headers: KeptHeaders::default(),
-        receipt: receipt(),
-    }
-}
-
-pub fn receipt() -> Receipt {
-    Receipt {
-        received_at: jiff::Timestamp::now(),
-        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
-        request_id: None,
-    }
 }

@@ -1,22 +1,22 @@
 //! The broker of a world: what is in its queues, and messages that no gateway has sent.
 
 use lapin::{
-    Confirmation, Connection, ConnectionProperties,
+    Channel, Confirmation, Connection, ConnectionProperties,
     options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions},
 };
-use letterbox_broker::{Content, Message, Receipt, WebhookDelivery, decode};
+use letterbox_broker::{Content, FormSubmission, Message, Receipt, WebhookDelivery, decode};
 use letterbox_common::{
     KeyHash,
-    ids::{DeliveryId, WorkspaceId},
+    ids::{DeliveryId, ReleaseId, RunId, WorkspaceId},
     webhook::{KeptHeaders, WebhookAddress},
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use crate::{Servers, World, eventually, http_client};
+use crate::{Form, Servers, World, eventually, http_client};
 
 /// A receipt of now.
-pub fn receipt() -> Receipt {
+fn receipt() -> Receipt {
     Receipt {
         received_at: jiff::Timestamp::now(),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
@@ -38,6 +38,18 @@ pub fn delivery_to(address: WebhookAddress) -> WebhookDelivery {
     }
 }
 
+/// A submission to a form, as a gateway hands it over.
+pub fn submission_to(form: &Form, release: ReleaseId) -> FormSubmission {
+    FormSubmission {
+        run: RunId::generate(),
+        workspace: form.workspace,
+        workflow: form.workflow,
+        release,
+        key: None,
+        receipt: receipt(),
+    }
+}
+
 impl World {
     /// A connection to the broker, for looking and for mischief.
     pub async fn broker(&self) -> Connection {
@@ -45,6 +57,11 @@ impl World {
         Connection::connect_with_runtime(&self.amqp_url, ConnectionProperties::default(), runtime)
             .await
             .unwrap()
+    }
+
+    /// A channel of a connection of its own.
+    pub async fn channel(&self) -> Channel {
+        self.broker().await.create_channel().await.unwrap()
     }
 
     /// Publishes a message as a gateway does: what it holds is claimed first. Knows that it has
@@ -101,7 +118,7 @@ impl World {
 
     /// Publishes a message; whether the broker has taken it.
     pub async fn offer(&self, message: Message) -> bool {
-        let channel = self.broker().await.create_channel().await.unwrap();
+        let channel = self.channel().await;
         channel.confirm_select(Default::default()).await.unwrap();
         let Message {
             exchange,
@@ -152,8 +169,7 @@ impl World {
     }
 
     async fn queue(&self, queue: &str) -> lapin::Queue {
-        let connection = self.broker().await;
-        let channel = connection.create_channel().await.unwrap();
+        let channel = self.channel().await;
         let options = lapin::options::QueueDeclareOptions {
             passive: true,
             ..Default::default()
@@ -166,8 +182,7 @@ impl World {
 
     /// Gets the first message of a queue and returns it, so many times.
     pub async fn return_message(&self, queue: &str, times: u32) {
-        let connection = self.broker().await;
-        let channel = connection.create_channel().await.unwrap();
+        let channel = self.channel().await;
         for _ in 0..times {
             let got = channel.basic_get(queue.into(), BasicGetOptions::default());
             let message = got.await.unwrap().expect("a message is there").delivery;
@@ -182,8 +197,7 @@ impl World {
 
     /// Takes one message out of a queue.
     pub async fn take_message(&self, queue: &str) -> Option<lapin::message::Delivery> {
-        let connection = self.broker().await;
-        let channel = connection.create_channel().await.unwrap();
+        let channel = self.channel().await;
         let message = channel
             .basic_get(queue.into(), BasicGetOptions::default())
             .await

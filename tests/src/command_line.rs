@@ -12,6 +12,15 @@ pub fn command_file(name: &str, text: &str) -> String {
     name.to_owned()
 }
 
+/// The cells of a table: each line is a row, with `|` between its cells.
+pub fn table<const N: usize>(text: &str) -> Vec<[&str; N]> {
+    let rows = text.trim().lines().map(|line| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        cells.try_into().expect("as many cells in each row")
+    });
+    rows.collect()
+}
+
 /// Asserts that what was told has these members, beside others; and so within them.
 #[track_caller]
 pub fn assert_holds(told: &Value, expected: Value) {
@@ -38,6 +47,14 @@ pub fn assert_hides(text: &str, words: &[&str]) {
     for word in words {
         assert!(!text.contains(word), "{word} is in {text}");
     }
+}
+
+/// The one of a list that has this in a member.
+#[track_caller]
+pub fn one_of<'v>(list: &'v Value, member: &str, value: &str) -> &'v Value {
+    let mut all = list.as_array().unwrap().iter();
+    let one = all.find(|one| one[member] == value);
+    one.unwrap_or_else(|| panic!("no {member} is {value}: {list:#}"))
 }
 
 impl World {
@@ -84,6 +101,20 @@ impl World {
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {told}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Exit code of a command that looks whether all is well, and what it gives to programs.
+    pub fn judge(&self, settings: &[(&str, &str)], command: &str) -> (i32, Value) {
+        let output = self.letterbox_with(settings, format!("{command} --json"));
+        let told = String::from_utf8_lossy(&output.stderr);
+        let found = serde_json::from_slice(&output.stdout);
+        let found = found.unwrap_or_else(|error| panic!("{command}: {error}: {told}"));
+        (output.status.code().unwrap(), found)
+    }
+
+    /// What people read of a command.
+    pub fn read(&self, command: impl AsRef<str>) -> String {
+        String::from_utf8(self.letterbox(command).stdout).unwrap()
     }
 
     /// Asserts that a command is not carried out, and what is said of that.

@@ -1,7 +1,10 @@
 //! The desk, and a browser without scripts that visits it.
 
-use letterbox_common::ids::ApprovalId;
-use reqwest::{Response, StatusCode, redirect::Policy};
+use letterbox_common::{
+    ids::{ApprovalId, WorkspaceId},
+    states::MemberRole,
+};
+use reqwest::{Response, redirect::Policy};
 
 use crate::{Front, Process, Proxy, World};
 
@@ -41,6 +44,25 @@ impl Desk {
         sign_in_link(world, &self.url, user)
     }
 
+    /// A desk, and a browser without scripts in which a user is signed in.
+    pub async fn with_visitor(world: &World, user: impl ToString) -> (Self, Visitor) {
+        let desk = Self::start(world).await;
+        let visitor = desk.visitor(world, user).await;
+        (desk, visitor)
+    }
+
+    /// A new user in a workspace, signed in.
+    pub async fn member(
+        &self,
+        world: &World,
+        workspace: WorkspaceId,
+        name: &str,
+        role: MemberRole,
+    ) -> Visitor {
+        let user = world.member(workspace, name, role).await;
+        self.visitor(world, user).await
+    }
+
     /// A browser without scripts, signed in.
     pub async fn visitor(&self, world: &World, user: impl ToString) -> Visitor {
         Visitor::signed_in(&self.url, &self.link(world, user).await).await
@@ -73,7 +95,7 @@ impl Visitor {
         let mut visitor = Self::new(url);
         let (_, token) = link.split_once("token=").unwrap();
         let signed_in = visitor.send("/sign-in", &[("token", token)]).await;
-        assert_eq!(signed_in.status(), StatusCode::SEE_OTHER);
+        assert_eq!(signed_in.status(), 303);
         visitor.keep(&signed_in);
         visitor
     }
@@ -107,9 +129,7 @@ impl Visitor {
     }
 
     pub async fn page(&self, path: &str) -> String {
-        let response = self.get(path).await;
-        assert_eq!(response.status(), StatusCode::OK, "{path}");
-        response.text().await.unwrap()
+        page_of(self.get(path).await, 200).await
     }
 
     /// Asserts that a page shows some words.
@@ -183,7 +203,7 @@ impl Visitor {
 
     /// Goes where an answer leads, with the cookie that it sets.
     pub async fn follow(&self, answer: &Response) -> Response {
-        assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+        assert_eq!(answer.status(), 303);
         let value = |name: &str| answer.headers()[name].to_str().unwrap();
         let cookie = value("set-cookie").split(';').next().unwrap();
         let request = self.http.get(format!("{}{}", self.url, value("location")));
@@ -200,6 +220,12 @@ impl Visitor {
         ];
         self.order("/questions", &form).await
     }
+}
+
+/// The page of an answer with this status.
+pub async fn page_of(answer: Response, status: u16) -> String {
+    assert_eq!(answer.status(), status, "{}", answer.url());
+    answer.text().await.unwrap()
 }
 
 /// What the forms of this page carry.

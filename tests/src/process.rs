@@ -122,6 +122,15 @@ impl Process {
         eventually("not ready", async || !self.is_ready().await).await;
     }
 
+    /// Waits until it is not ready, and says these words of that.
+    pub async fn await_not_ready_for(&self, words: &str) {
+        eventually(words, async || {
+            let answer = self.admin("/readyz").await;
+            matches!(answer, Some((503, text)) if text.contains(words))
+        })
+        .await;
+    }
+
     /// Waits until it has logged some words.
     pub async fn await_log(&self, words: &str) {
         eventually(words, async || self.log().contains(words)).await;

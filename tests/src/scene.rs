@@ -98,6 +98,12 @@ impl World {
         assert!(failure.contains(why), "{failure}");
     }
 
+    /// Submits once, and waits until so many runs are in a state.
+    pub async fn submit_until(&self, form: &Form, key: &str, state: &str, runs: i64) {
+        form.assert_accepts(key).await;
+        self.await_state(state, runs).await;
+    }
+
     /// The newest run of a form.
     pub async fn run_of(&self, form: &Form) -> RunDetail {
         let operator = self.operator().await;
@@ -149,14 +155,18 @@ impl Scene {
 
     /// One whose runs do nothing but end.
     pub async fn recording() -> Self {
-        let (world, gateway, worker) = World::with_both().await;
-        let form = world.form(&gateway).await;
+        let (world, gateway, worker, form) = World::with_recorded_form().await;
         Self {
             world,
             gateway,
             worker,
             form,
         }
+    }
+
+    /// Submits once, and waits until so many runs are in a state.
+    pub async fn submit_until(&self, key: &str, state: &str, runs: i64) {
+        self.world.submit_until(&self.form, key, state, runs).await;
     }
 
     pub async fn the_run(&self) -> RunDetail {
@@ -171,11 +181,16 @@ impl Scene {
         waiting.remove(0)
     }
 
+    /// Submits once: the question about it.
+    pub async fn submit_asked(&self, key: &str) -> ApprovalRow {
+        self.form.assert_accepts(key).await;
+        self.the_approval().await
+    }
+
     /// Has a person asked about everything, and submits once: the question.
     pub async fn ask(&self) -> ApprovalRow {
         self.decide("approve").await;
-        self.form.assert_accepts("k").await;
-        self.the_approval().await
+        self.submit_asked("k").await
     }
 
     /// Sets a policy that decides the same about everything.

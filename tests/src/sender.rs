@@ -185,6 +185,20 @@ impl Webhook {
     }
 }
 
+/// Posts a body of JSON with these headers.
+pub async fn post_with(
+    url: &str,
+    headers: &[(impl AsRef<str>, impl AsRef<str>)],
+    body: impl Into<reqwest::Body>,
+) -> Answer {
+    let request = http_client().post(url);
+    let mut request = request.header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(name.as_ref(), value.as_ref());
+    }
+    Answer::to(request.body(body)).await
+}
+
 /// Sends bytes as they are, and reads until the other side closes or falls silent.
 pub async fn raw(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::{
-    Process, Proxy, Servers, http_client,
+    Form, Process, Proxy, Servers, Webhook, http_client,
     marks::{mark, mark_password},
 };
 
@@ -104,6 +104,34 @@ impl World {
         let (world, gateway) = Self::with_gateway().await;
         let worker = world.worker().await;
         (world, gateway, worker)
+    }
+
+    /// A world with a gateway that is ready, and a webhook there.
+    pub async fn with_webhook() -> (Self, Process, Webhook) {
+        let (world, gateway) = Self::with_gateway().await;
+        let webhook = world.webhook(&gateway).await;
+        (world, gateway, webhook)
+    }
+
+    /// The same with a worker, which records what is sent.
+    pub async fn with_recorded_webhook() -> (Self, Process, Process, Webhook) {
+        let (world, gateway, webhook) = Self::with_webhook().await;
+        let worker = world.worker().await;
+        (world, gateway, worker, webhook)
+    }
+
+    /// A world with a gateway that is ready, and a form there.
+    pub async fn with_form() -> (Self, Process, Form) {
+        let (world, gateway) = Self::with_gateway().await;
+        let form = world.form(&gateway).await;
+        (world, gateway, form)
+    }
+
+    /// The same with a worker, which records what is submitted.
+    pub async fn with_recorded_form() -> (Self, Process, Process, Form) {
+        let (world, gateway, form) = Self::with_form().await;
+        let worker = world.worker().await;
+        (world, gateway, worker, form)
     }
 
     /// A database without a schema, and an empty virtual host.

@@ -4,7 +4,6 @@
 use letterbox_common::states::MemberRole;
 use letterbox_database::Role;
 use letterbox_tests::{CREDENTIAL, Desk, Peer, Received, Reply, World, assert_hides, assert_tells};
-use reqwest::StatusCode;
 use serde_json::Value;
 
 fn script(request: &Received, _: usize) -> Reply {
@@ -26,8 +25,7 @@ async fn forget(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_is_tried_as_an_action_calls_it() {
     let peer = Peer::start(script).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let account = world.connect_for(&form, "api", &peer.url).await.account_id;
     let attempt = async |path: &str| -> Value {
         let tried = world.order(format!("account try {account} --path {path}"));
@@ -82,9 +80,7 @@ async fn an_account_is_tried_as_an_action_calls_it() {
     world
         .change("UPDATE account_trials SET asked_at = now() - interval '2 hours'")
         .await;
-    world
-        .await_count("it is forgotten", "SELECT count(*) FROM account_trials", 0)
-        .await;
+    world.await_rows("account_trials", 0).await;
     let try_it = format!("account try {account}");
     world.order(&try_it);
     world.assert_refused(try_it, "less than five seconds ago");
@@ -95,22 +91,19 @@ async fn an_account_is_tried_as_an_action_calls_it() {
 async fn only_the_owner_of_an_account_sees_what_it_answers() {
     let peer =
         Peer::start(|_, _| Reply::With(200, vec![], "CANARY of the account".to_owned())).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let account = world.connect_for(&form, "api", &peer.url).await.account_id;
-    let boss = world
-        .member(form.workspace, "boss", MemberRole::Owner)
+    let (desk, owner) = Desk::with_visitor(&world, form.owner).await;
+    let boss = desk
+        .member(&world, form.workspace, "boss", MemberRole::Owner)
         .await;
-    let desk = Desk::start(&world).await;
-    let owner = desk.visitor(&world, form.owner).await;
-    let boss = desk.visitor(&world, boss).await;
     let place = format!("/accounts/{account}/try");
     let list = format!("/accounts?workspace={}", form.workspace);
     let refused = boss.order(&place, &[("path", "/me")]).await;
     assert!(refused.status().is_client_error(), "{refused:?}");
     assert_eq!(peer.received().len(), 0);
     let tried = owner.order(&place, &[("path", "/me")]).await;
-    assert_eq!(tried.status(), StatusCode::SEE_OTHER);
+    assert_eq!(tried.status(), 303);
     assert_tells(&owner.page(&list).await, &["answered 200", "CANARY", "/me"]);
     assert_hides(&boss.page(&list).await, &["CANARY", "answered 200"]);
     // Whoever may not run workflows any more calls no account.

@@ -50,12 +50,9 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     let peer = Peer::start(scripted(two_notes, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent(), post("after")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
-    assert_eq!(
-        approval.request.as_ref().unwrap()["body"],
-        r#"{"text":"one"}"#
-    );
+    let approval = scene.submit_asked("k").await;
+    let body = &approval.request.as_ref().unwrap()["body"];
+    assert_eq!(body, r#"{"text":"one"}"#);
     assert_eq!(approval.steered_by, [Steering::AiAgent]);
     assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT]);
     world.await_idle().await;
@@ -80,12 +77,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     assert_eq!(peer.targets(), expected);
 
     let run = scene.the_run().await;
-    assert_eq!(
-        ids(&run.actions),
-        [
-            "agent", "agent/1", "agent/2", "agent/3", "agent/4", "agent/5", "agent/6", "after"
-        ]
-    );
+    let expected = "agent agent/1 agent/2 agent/3 agent/4 agent/5 agent/6 after";
+    assert_eq!(ids(&run.actions).join(" "), expected);
     let states: Vec<_> = run.actions.iter().map(|one| one.state).collect();
     let done = ActionState::Succeeded;
     let mut expected = [done; 8];
@@ -102,11 +95,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
     let questions = [1, 3, 6].map(|question| &run.actions[question].steered_by[..]);
     let by_the_model = &[Steering::AiAgent][..];
     assert_eq!(questions, [&[], by_the_model, by_the_model]);
-    assert_eq!(
-        run.actions[7].steered_by,
-        [Steering::AiAgent, Steering::Outcome],
-        "the agent could have failed"
-    );
+    let after = [Steering::AiAgent, Steering::Outcome]; // the agent could have failed
+    assert_eq!(run.actions[7].steered_by, after);
 
     // The model was told what the tools answered, and what was denied.
     let last = peer.received()[4].json();
@@ -117,12 +107,8 @@ async fn each_call_is_decided_approved_and_recorded_by_itself() {
         .collect();
     let answer = r#"{"body":{"words":"an answer"},"status":200}"#;
     assert_eq!(told, [answer, answer, r#"{"error":"denied by a member"}"#]);
-    let keys: HashSet<_> = peer
-        .received()
-        .iter()
-        .map(|one| one.header("idempotency-key").unwrap().to_owned())
-        .collect();
-    assert_eq!(keys.len(), 6, "a key for each");
+    let keys = HashSet::<Option<String>>::from_iter(peer.keys());
+    assert!(keys.len() == 6 && !keys.contains(&None), "a key for each");
 }
 
 /// What the policy denies is told as well; the policy is asked for each call at its moment.
@@ -135,14 +121,9 @@ async fn a_refusal_by_the_policy_is_a_result() {
     };
     let peer = Peer::start(scripted(same_note_again, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
-    scene
-        .set_rule(
-            json!({"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"}),
-            "deny",
-        )
-        .await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    let notes = json!({"steered_by": "ai.agent", "method": ["POST"], "action": "http.request"});
+    scene.set_rule(notes, "deny").await;
+    scene.submit_until("k", "succeeded", 1).await;
     assert_eq!(peer.targets(), [CHAT, "/customers/Ada", CHAT, CHAT, CHAT]);
     let run = scene.the_run().await;
     let denied = &run.actions[4];
@@ -167,11 +148,8 @@ async fn what_is_forbidden_meanwhile_is_asked_about_no_more() {
     let scene = Scene::new(&peer, json!([agent()])).await;
     scene.form.assert_accepts("k").await;
     scene.the_approval().await;
-    let forbidden = json!({"when": {"method": ["POST"], "action": "http.request"},
-        "decision": "deny"});
-    scene
-        .set_policy(json!({"rules": [forbidden], "default": "allow"}))
-        .await;
+    let notes = json!({"method": ["POST"], "action": "http.request"});
+    scene.set_rule(notes, "deny").await;
     scene.world.change(EXPIRE).await;
     peer.await_received(4).await;
     assert_eq!(peer.targets()[3], CHAT, "it goes on");
@@ -183,8 +161,7 @@ async fn what_is_forbidden_meanwhile_is_asked_about_no_more() {
 async fn an_agent_has_thirty_days() {
     let peer = Peer::start(scripted(two_notes, "an answer")).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await.approval_id;
+    let approval = scene.submit_asked("k").await.approval_id;
     let long_ago = "
         UPDATE run_actions SET started_at = started_at - interval '31 days'
         WHERE action_id = 'agent'";
@@ -201,12 +178,10 @@ async fn an_agent_has_thirty_days() {
 /// their paths.
 #[tokio::test]
 async fn hostile_calls_are_told_and_not_sent() {
-    let hostile = |results: usize| match results {
+    let elsewhere = json!({"name": "x", "host": "http://evil.example"});
+    let hostile = move |results: usize| match results {
         0 => model_answer("", &[("delete_everything", json!({}))]),
-        1 => model_answer(
-            "",
-            &[("find", json!({"name": "x", "host": "http://evil.example"}))],
-        ),
+        1 => model_answer("", &[("find", elsewhere.clone())]),
         2 => model_answer("", &[("find", json!({"name": "../admin"}))]),
         3 => model_answer("", &[("find", json!({"name": ".."}))]),
         4 => model_answer("", &[("find", json!({"name": {"a": 1}}))]),
@@ -218,26 +193,15 @@ async fn hostile_calls_are_told_and_not_sent() {
     let mut hostile_agent = agent();
     hostile_agent["max_steps"] = 20.into();
     let scene = Scene::new(&peer, json!([hostile_agent])).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
-    let sent: Vec<_> = peer
-        .targets()
-        .into_iter()
-        .filter(|one| one != CHAT)
-        .collect();
+    scene.submit_until("k", "succeeded", 1).await;
+    let mut sent = peer.targets();
+    sent.retain(|one| one != CHAT);
     // What looks like a way out is one segment of the tool's path.
-    assert_eq!(
-        sent,
-        [
-            "/customers/..%2Fadmin",
-            "/customers/%7B%7B%20form.email%20%7D%7D%3Fa%3Db%23c"
-        ]
-    );
+    let template = "/customers/%7B%7B%20form.email%20%7D%7D%3Fa%3Db%23c";
+    assert_eq!(sent, ["/customers/..%2Fadmin", template]);
     let run = scene.the_run().await;
-    let told = run
-        .actions
-        .iter()
-        .filter(|one| one.state == ActionState::Failed);
+    let told = run.actions.iter();
+    let told = told.filter(|one| one.state == ActionState::Failed);
     let told: Vec<_> = told.filter_map(|one| one.error.as_deref()).collect();
     assert_eq!(
         told,
@@ -272,8 +236,7 @@ async fn an_agent_without_an_end_fails() {
     for (model, failure) in cases {
         let peer = Peer::start(scripted(model, "an answer")).await;
         let scene = Scene::new(&peer, json!([agent()])).await;
-        scene.form.assert_accepts("k").await;
-        scene.world.await_state("failed", 1).await;
+        scene.submit_until("k", "failed", 1).await;
         assert_eq!(scene.the_run().await.row.failure.as_deref(), Some(failure));
     }
 }
@@ -360,8 +323,7 @@ async fn a_failed_agent_is_retried_where_it_failed() {
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, json!([agent()])).await;
     scene.allow_agents().await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let run = scene.the_run().await;
     assert_eq!(run.row.state, RunState::Failed);
     let operator = scene.world.operator().await;
@@ -403,8 +365,7 @@ async fn a_comparison_with_what_a_model_said_is_steered_by_the_model() {
     let said = json!({"id": "said", "type": "condition",
         "if": "actions.agent.body.content == 'yes'", "then": [post("steered")]});
     let scene = Scene::new(&peer, json!([agent(), said])).await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     assert_eq!(approval.action_id, "steered");
     assert!(approval.steered_by.contains(&Steering::AiCondition));
     assert_eq!(peer.targets(), [CHAT]);
@@ -418,8 +379,7 @@ async fn a_request_filled_with_what_a_model_said_is_steered_by_the_model() {
     let filled = json!({"id": "filled", "type": "http.request", "account": "crm",
         "method": "POST", "path": "/filled", "body": {"x": "{{ actions.agent.body.content }}"}});
     let scene = Scene::new(&peer, json!([agent(), filled])).await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     assert_eq!(approval.action_id, "filled");
     assert!(approval.steered_by.contains(&Steering::AiAgent));
     assert_eq!(peer.targets(), [CHAT]);

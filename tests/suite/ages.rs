@@ -9,8 +9,7 @@ use crate::status::status;
 /// What can't be stored gets older, until it is stored.
 #[tokio::test]
 async fn an_entry_that_cannot_be_stored_is_the_oldest() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let mut locking = world.session(letterbox_database::Role::Login).await;
     let lock = locking.transaction().await.unwrap();
     lock.batch_execute("LOCK TABLE signals").await.unwrap();
@@ -64,8 +63,7 @@ async fn runs_go_on_without_the_broker() {
     let worker = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
     let form = world.sending_form(&gateway, &peer).await;
     world.order(format!("workspace hold {}", form.workspace));
-    form.assert_accepts("a").await;
-    world.await_state("queued", 1).await;
+    world.submit_until(&form, "a", "queued", 1).await;
     broker.cut();
     eventually("noticed", async || !worker.is_ready().await).await;
     world.order(format!("workspace release {}", form.workspace));

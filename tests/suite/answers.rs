@@ -2,7 +2,7 @@
 //! longer than it is needed.
 
 use letterbox_common::states::{MemberRole, RunState};
-use letterbox_tests::{Desk, Peer, Received, Reply, Scene, post};
+use letterbox_tests::{Desk, Peer, Received, Reply, Scene, assert_hides, assert_tells, post};
 use letterbox_workflow::{Steering, Untrusted};
 use serde_json::{Value, json};
 
@@ -36,14 +36,11 @@ fn script(request: &Received, _: usize) -> Reply {
 async fn later_actions_use_answers_and_are_marked() {
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, lookup("/all")).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let received = peer.await_received(2).await;
     assert_eq!(received[1].target, "/tell/7");
-    assert_eq!(
-        received[1].json(),
-        json!({"id": 7, "name": "A\"da{{ form.email }}"})
-    );
+    let told = json!({"id": 7, "name": "A\"da{{ form.email }}"});
+    assert_eq!(received[1].json(), told);
     let run = scene.the_run().await;
     let tell = &run.actions[2];
     assert_eq!(tell.untrusted, [Untrusted::Account, Untrusted::Control]);
@@ -56,14 +53,11 @@ async fn later_actions_use_answers_and_are_marked() {
 async fn what_an_account_was_told_it_may_tell() {
     let peer = Peer::start(script).await;
     let scene = Scene::new(&peer, lookup("/of/{{ form.name }}")).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let run = scene.the_run().await;
     let tell = &run.actions[2];
-    assert_eq!(
-        tell.untrusted,
-        [Untrusted::Data, Untrusted::Account, Untrusted::Control]
-    );
+    let all = [Untrusted::Data, Untrusted::Account, Untrusted::Control];
+    assert_eq!(tell.untrusted, all);
     assert_eq!(tell.steered_by, [Steering::Condition, Steering::Outcome]);
 }
 
@@ -74,8 +68,7 @@ async fn a_policy_speaks_of_answers() {
     let mut scene = Scene::new(&peer, lookup("/all")).await;
     let when = json!({"untrusted": "account"});
     scene.set_rule(when, "approve").await;
-    scene.form.assert_accepts("k").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("k").await;
     assert_eq!(approval.action_id, "tell");
     scene.world.assert_count(SEALED, 1).await; // kept while the run may need it
     scene.worker.kill().await;
@@ -88,19 +81,18 @@ async fn a_policy_speaks_of_answers() {
 /// An answer that is no JSON, or has not what is looked for, fails the action that needs it.
 #[tokio::test]
 async fn an_answer_that_lacks_what_is_needed_fails_the_action() {
-    for (answer, failure) in [
-        ("no JSON", "tell: "),
-        (r#"{"customers":[{"id":{"a":1}}]}"#, "tell: "),
-        (r#"{"customers":[{"id":".."}]}"#, "tell: "),
+    for answer in [
+        "no JSON",
+        r#"{"customers":[{"id":{"a":1}}]}"#,
+        r#"{"customers":[{"id":".."}]}"#,
     ] {
         let peer = Peer::start(move |_, _| Reply::With(200, Vec::new(), answer.into())).await;
         let mut actions = lookup("/all");
         actions[1]["if"] = "actions['look-up'].status == 200".into();
         let scene = Scene::new(&peer, actions).await;
-        scene.form.assert_accepts("k").await;
-        scene.world.await_state("failed", 1).await;
+        scene.submit_until("k", "failed", 1).await;
         let reason = scene.the_run().await.row.failure.unwrap();
-        assert!(reason.starts_with(failure), "{answer}: {reason}");
+        assert!(reason.starts_with("tell: "), "{answer}: {reason}");
         assert_eq!(peer.received().len(), 1);
     }
 }
@@ -121,8 +113,7 @@ async fn the_beginning_of_a_failed_answer_is_kept() {
     .await;
     let scene = Scene::new(&peer, lookup("/all")).await;
     let world = &scene.world;
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let id = scene.the_run().await.row.run_id;
     let shown = world.order(format!("run show {id}"));
     let failed = &shown["actions"][2]["failed_with"];
@@ -130,35 +121,17 @@ async fn the_beginning_of_a_failed_answer_is_kept() {
     let body = failed["body"].as_str().unwrap();
     let beginning = r#"{"error":"<b>taken\u0007","sent":"[hidden]","z":"xxx"#;
     assert!(body.starts_with(beginning) && body.len() == 2048, "{body}");
-    let people = [
-        (scene.form.owner, true),
-        (
-            world
-                .member(scene.form.workspace, "boss", MemberRole::Owner)
-                .await,
-            true,
-        ),
-        (
-            world
-                .member(scene.form.workspace, "ed", MemberRole::Editor)
-                .await,
-            false,
-        ),
-    ];
-    let boss = people[1].0;
-    let viewer = MemberRole::Viewer;
-    world
-        .set_role(scene.form.workspace, scene.form.owner, viewer)
-        .await;
+    let (workspace, owner) = (scene.form.workspace, scene.form.owner);
+    let boss = world.member(workspace, "boss", MemberRole::Owner).await;
+    let ed = world.member(workspace, "ed", MemberRole::Editor).await;
+    world.set_owner_role(&scene.form, MemberRole::Viewer).await;
     let desk = Desk::start(world).await;
     let path = format!("/runs/{id}");
-    for (user, may_see) in people {
+    for (user, may_see) in [(owner, true), (boss, true), (ed, false)] {
         let page = desk.visitor(world, user).await.page(&path).await;
         assert_eq!(page.contains("application/problem+json"), may_see, "{page}");
-        assert!(
-            page.contains("status 422") && !page.contains("<b>taken"),
-            "{page}"
-        );
+        assert_tells(&page, &["status 422"]);
+        assert_hides(&page, &["<b>taken"]);
     }
     // New keys open what is sealed, too.
     let other = format!("other:{}", "0123456789abcdef".repeat(4));
@@ -194,8 +167,7 @@ async fn answers_stay_where_somebody_may_need_them() {
     .await;
     let scene = Scene::new(&peer, lookup("/all")).await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let run = scene.the_run().await;
     assert_eq!(run.row.state, RunState::Failed);
     world.order(format!("workspace settings {workspace} --keep-answers on"));
@@ -205,7 +177,6 @@ async fn answers_stay_where_somebody_may_need_them() {
     assert_eq!(peer.targets(), ["/all", "/tell/7", "/tell/7"]);
     world.assert_count(SEALED, 1).await; // kept
     world.order(format!("workspace settings {workspace} --keep-answers off"));
-    scene.form.assert_accepts("another").await;
-    world.await_state("succeeded", 2).await;
+    scene.submit_until("another", "succeeded", 2).await;
     world.assert_count(SEALED, 1).await; // of the first run only
 }

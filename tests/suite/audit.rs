@@ -22,8 +22,7 @@ async fn orders_are_written_down_with_who_and_why() {
     let peer = Peer::start(|_, _| Reply::Status(400)).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let run = world.run_of(form).await.row.run_id;
     let before = entries(world, form.workspace).len();
     let by = form.owner;
@@ -72,13 +71,10 @@ async fn orders_are_written_down_with_who_and_why() {
 #[tokio::test]
 async fn what_services_do_is_not_written_down() {
     let (_peer, scene) = Scene::posting("send").await;
-    let (world, form) = (&scene.world, &scene.form);
+    let world = &scene.world;
     let before = world.count("SELECT count(*) FROM audit_log").await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
-    world
-        .assert_count("SELECT count(*) FROM audit_log", before)
-        .await;
+    scene.submit_until("k", "succeeded", 1).await;
+    world.assert_rows("audit_log", before).await;
 }
 
 /// Everything that an operator's statement can write is audited: each statement that changes a
@@ -170,8 +166,7 @@ async fn the_log_keeps_no_secrets_and_no_persons() {
     let (_peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
     let webhook = world.webhook_in(&scene.gateway, form.workspace).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let reason = "a reason with \\ and  two spaces,\nand a line";
     let operator = world
         .operator_as(Orderer {

@@ -20,8 +20,7 @@ const EACH: usize = 100;
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_caller_gets_the_confirm_of_its_own_message() {
     let world = World::new().await;
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let mut always_full = FieldTable::default();
     always_full.insert("x-max-length".into(), AMQPValue::LongInt(0));
     let overflow = AMQPValue::LongString("reject-publish".into());

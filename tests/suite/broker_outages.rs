@@ -121,15 +121,10 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
     let refused = last.send("\"too much\"").await;
     refused.assert_refused(503, "temporarily_unavailable");
     assert!(gateway.metric(timed_out).await < 10.0);
-    eventually("not ready", async || {
-        let answer = gateway.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("spill is full"))
-    })
-    .await;
-    let claims = "SELECT count(*) FROM webhook_deliveries";
-    let claimed = world.count(claims).await;
+    gateway.await_not_ready_for("spill is full").await;
+    let claimed = world.rows("webhook_deliveries").await;
     assert_eq!(webhook.send("\"more\"").await.status, 503);
-    world.assert_count(claims, claimed).await; // it would stay open
+    world.assert_rows("webhook_deliveries", claimed).await; // it would stay open
     assert!(webhook.send("3").await.is_duplicate());
     gateway.kill().await;
 
@@ -145,8 +140,7 @@ async fn a_frozen_broker_is_not_asked_again_and_the_wait_is_bounded() {
 /// queue comes back.
 #[tokio::test]
 async fn a_deleted_queue_loses_nothing() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, worker, webhook) = World::with_recorded_webhook().await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
     let deleting = channel.queue_delete("letterbox.v1.webhooks".into(), Default::default());
@@ -176,7 +170,7 @@ async fn a_deleted_queue_loses_nothing() {
 #[tokio::test]
 async fn a_foreign_queue_is_reported_and_left_alone() {
     let world = World::new().await;
-    let channel = world.broker().await.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let durable = QueueDeclareOptions {
         durable: true,
         ..Default::default()
@@ -212,19 +206,17 @@ async fn a_foreign_queue_is_reported_and_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_unbound_or_deleted_comes_back() {
     let scene = Scene::recording().await;
-    let (world, form) = (&scene.world, &scene.form);
-    let channel = world.broker().await.create_channel().await.unwrap();
+    let world = &scene.world;
+    let channel = world.channel().await;
     let (queue, exchange, key) = ("letterbox.v1.forms", "letterbox.v1", "forms");
     let none = Default::default();
     let unbinding = channel.queue_unbind(queue.into(), exchange.into(), key.into(), none);
     unbinding.await.unwrap();
-    form.assert_accepts("1").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("1", "succeeded", 1).await;
 
     let deleting = channel.exchange_delete(exchange.into(), Default::default());
     deleting.await.unwrap();
-    form.assert_accepts("2").await;
-    world.await_state("succeeded", 2).await;
+    scene.submit_until("2", "succeeded", 2).await;
     scene.gateway.await_ready().await;
 }
 

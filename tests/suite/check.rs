@@ -1,6 +1,6 @@
 //! The check: finds data that do not agree, and says what to do about it.
 
-use letterbox_tests::{Peer, Reply, Scene, World, command_file, post};
+use letterbox_tests::{Peer, Reply, Scene, World, assert_tells, command_file, one_of, post};
 use serde_json::Value;
 
 const MINUTES_AGO: &str =
@@ -8,25 +8,17 @@ const MINUTES_AGO: &str =
     - 300000), 12, '0') || '7000800000000000beef')::uuid";
 
 fn check(world: &World, settings: &[(&str, &str)], more: &str) -> (i32, Value) {
-    let command = format!("check --json {more}");
-    let output = world.letterbox_with(settings, command.trim_end());
-    let told = String::from_utf8(output.stdout).unwrap();
-    let value = serde_json::from_str(&told)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    (output.status.code().unwrap(), value)
+    world.judge(settings, format!("check {more}").trim_end())
 }
 
 fn one<'f>(found: &'f Value, about: &str) -> &'f Value {
-    let mut all = found.as_array().unwrap().iter();
-    let one = all.find(|one| one["about"] == about);
-    one.unwrap_or_else(|| panic!("nothing about {about}: {found:#}"))
+    one_of(found, "about", about)
 }
 
 /// A key that has sealed nothing.
 fn other_key() -> String {
-    [(); 2]
-        .map(|()| uuid::Uuid::new_v4().simple().to_string())
-        .concat()
+    let halves = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string());
+    halves.concat()
 }
 
 /// All that is wrong, by what it is about.
@@ -45,8 +37,7 @@ async fn what_does_not_agree_is_found_with_its_mend() {
     let webhook = world.webhook(&scene.gateway).await;
     webhook.send("[1]").await;
     world.await_signals(1).await;
-    scene.form.assert_accepts("done").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("done", "succeeded", 1).await;
     let question = scene.ask().await;
     let (code, found) = check(world, &settings, "");
     assert_eq!((code, wrong(&found)), (0, vec![]), "{found:#}");
@@ -109,10 +100,8 @@ async fn what_does_not_agree_is_found_with_its_mend() {
     let (code, found) = check(world, &keys, "");
     assert_eq!(code, 1);
     let closed = one(&found, "secrets")["detail"].as_str().unwrap();
-    assert!(
-        closed.starts_with('1') && closed.contains("webhooks"),
-        "{closed}"
-    );
+    assert!(closed.starts_with('1'), "{closed}");
+    assert_tells(closed, &["webhooks"]);
     assert_eq!(one(&found, "queues")["detail"], "not looked at");
 }
 
@@ -120,14 +109,12 @@ async fn what_does_not_agree_is_found_with_its_mend() {
 /// Where a claim is left, its sender may come back.
 #[tokio::test]
 async fn a_batch_without_claims_is_forgotten() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let form = world.form(&gateway).await;
     let sql = async |statements: &str| world.change(statements).await;
     assert!(webhook.send("1").await.is_first());
     form.assert_accepts("k").await;
-    let open = "SELECT count(*) FROM open_batches";
-    world.await_count("settled", open, 0).await;
+    world.await_rows("open_batches", 0).await;
     // As if their gateway had died; a repeat takes the only claim of the first batch over.
     let reopened = "INSERT INTO open_batches (batch_id, lease_until)
         SELECT batch_id, clock_timestamp() - interval '2 hours' FROM";
@@ -141,11 +128,7 @@ async fn a_batch_without_claims_is_forgotten() {
     assert!(open.starts_with("1 batches were claimed"), "{open}");
     let interrupted = || {
         let (_, status) = crate::status::status(&world);
-        let kinds = status["backlog"].as_array().unwrap().clone();
-        let kind = kinds
-            .into_iter()
-            .find(|one| one["kind"] == "interrupted batches");
-        kind.unwrap()["count"].clone()
+        one_of(&status["backlog"], "kind", "interrupted batches")["count"].clone()
     };
     assert_eq!(interrupted(), 1);
     let _worker = world.worker().await;
@@ -167,10 +150,8 @@ async fn what_the_check_recommends_is_accepted() {
     let keep = format!("workspace settings {} --keep-answers on", form.workspace);
     world.order(keep);
     world.webhook(&scene.gateway).await;
-    let file = command_file(
-        &format!("{}.secret", form.workspace),
-        "a secret of the other key",
-    );
+    let file = format!("{}.secret", form.workspace);
+    let file = command_file(&file, "a secret of the other key");
     world.order(format!(
         "account connect --workspace {} --user {} --name granted --base-url {url} --token-url \
          {url}/token --client-id x --client-secret-file {file}",
@@ -178,8 +159,7 @@ async fn what_the_check_recommends_is_accepted() {
         form.owner,
         url = peer.url
     ));
-    form.assert_accepts("done").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("done", "succeeded", 1).await;
 
     let keys = [(); 2].map(|()| format!("test:{}", other_key()));
     let keys = [
@@ -196,10 +176,7 @@ async fn what_the_check_recommends_is_accepted() {
     let tables = ["webhooks", "connected_accounts", "grants", "run_actions"];
     for table in tables {
         let row = closed.split(", ").find(|one| one.starts_with(table));
-        let (_, row) = row
-            .unwrap_or_else(|| panic!("{table}: {closed}"))
-            .split_once(" of ")
-            .unwrap();
+        let (_, row) = row.expect(table).split_once(" of ").unwrap();
         let id = row.split_once(':').unwrap().0;
         let begin = format!("{table} by letterbox ");
         let command = mend.as_ref().unwrap().split_once(&begin).unwrap().1;

@@ -230,8 +230,7 @@ fn every_metric_is_recorded_somewhere() {
 /// What a process exports is what is declared, with a help text.
 #[tokio::test]
 async fn every_exported_metric_is_declared() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     assert!(webhook.send("{}").await.is_first());
     world.await_signals(1).await;
     let metrics = metrics();

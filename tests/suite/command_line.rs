@@ -119,11 +119,10 @@ async fn a_story_hides_no_action() {
     let actions: Vec<_> = ids.iter().map(|id| post(id)).collect();
     let scene = Scene::new(&peer, json!(actions)).await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let runs = world.order(format!("run list --workspace {}", form.workspace));
     let run = runs[0]["run_id"].as_str().unwrap();
-    let story = String::from_utf8(world.letterbox(format!("run show {run}")).stdout).unwrap();
+    let story = world.read(format!("run show {run}"));
     for id in &ids {
         assert!(story.contains(id), "{id}: {story}");
     }
@@ -197,8 +196,7 @@ async fn every_command_has_a_man_page() {
 /// without it.
 #[tokio::test]
 async fn what_cannot_be_undone_needs_a_yes() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, form) = World::with_form().await;
     let webhook = world.webhook(&gateway).await;
     for order in [
         format!("workflow pause {}", form.workflow),
@@ -223,8 +221,7 @@ async fn what_cannot_be_undone_needs_a_yes() {
 /// The mistakes of a definition, each with its place; what was submitted, digit for digit.
 #[tokio::test]
 async fn mistakes_have_places_and_numbers_keep_their_digits() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let wrong = json!({"form": {"title": "T", "fields": []}, "actions": [{"id": "a"}]});
     let file = command_file(&format!("{}.json", form.workflow), &wrong.to_string());
     let output = world.letterbox(format!(

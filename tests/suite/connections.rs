@@ -139,8 +139,7 @@ async fn one_peer_does_not_take_all_places() {
 /// next request is answered.
 #[tokio::test]
 async fn an_answer_says_when_the_connection_ends() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (_world, gateway, webhook) = World::with_webhook().await;
     let path = format!("POST /webhooks/incoming/{}", webhook.address);
     let (read, submit) = (
         "GET /public/workflow-forms/forms",

@@ -58,8 +58,7 @@ async fn a_credential_opens_for_what_it_was_connected_to() {
         header_name = b.header_name, credential_sealed = b.credential_sealed FROM before b";
     database.execute(steal, &[&other]).await.unwrap();
     let form = scene.world.relink(&scene.form).await;
-    form.assert_accepts("other").await;
-    scene.world.await_state("failed", 4).await;
+    scene.world.submit_until(&form, "other", "failed", 4).await;
     assert!(peer.received().is_empty() && thief.received().is_empty());
 }
 
@@ -113,8 +112,7 @@ async fn each_process_has_the_keys_that_it_needs() {
 
     let keys_apart = std::mem::replace(&mut world.account_keys, world.webhook_keys.clone());
     let form = world.sending_form(&gateway, &peer).await;
-    form.assert_accepts("1").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "1", "succeeded", 1).await;
     let shown = format!("Bearer {CREDENTIAL}");
     let received = peer.received();
     assert_eq!(received[0].header("authorization"), Some(&*shown));
@@ -122,7 +120,6 @@ async fn each_process_has_the_keys_that_it_needs() {
 
     world.account_keys = keys_apart;
     let worker = world.worker().await;
-    form.assert_accepts("2").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&form, "2", "failed", 1).await;
     worker.await_log("a credential can't be decrypted").await;
 }

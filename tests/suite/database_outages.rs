@@ -8,8 +8,7 @@ use letterbox_tests::{Proxy, World, eventually};
 /// afterwards.
 #[tokio::test]
 async fn the_worker_waits_for_the_database() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let database = Proxy::before(&world.database_url).await;
     let worker = world.worker_with(&[("DATABASE_URL", &database.url)]).await;
     assert!(webhook.send("\"before\"").await.is_first());
@@ -35,27 +34,16 @@ async fn the_worker_waits_for_the_database() {
 /// A read-only database is an outage, too: a worker does not even subscribe.
 #[tokio::test]
 async fn a_read_only_database_is_waited_out() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     assert!(webhook.send("1").await.is_first());
     let name = world.database_url.rsplit('/').next().unwrap();
-    world
-        .change(&format!(
-            "ALTER DATABASE {name} SET default_transaction_read_only = on"
-        ))
-        .await;
+    let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    world.change(&read_only).await;
     let worker = world.start("letterbox-worker", &[]);
-    eventually("it says so", async || {
-        let answer = worker.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("read-only"))
-    })
-    .await;
+    worker.await_not_ready_for("read-only").await;
     assert_eq!(world.consumers("letterbox.v1.webhooks").await, 0);
-    world
-        .change(&format!(
-            "ALTER DATABASE {name} RESET default_transaction_read_only"
-        ))
-        .await;
+    let writable = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+    world.change(&writable).await;
     // Sessions keep their setting; the worker has closed those.
     world.await_signals(1).await;
     assert_eq!(world.messages("letterbox.v1.dead-letters").await, 0);

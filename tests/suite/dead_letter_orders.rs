@@ -9,7 +9,7 @@ use letterbox_broker::{
     BrokerTarget, DeadLetters, Message, WebhookDelivery,
     topology::{DEAD_EXCHANGE, EXCHANGE},
 };
-use letterbox_tests::{Webhook, World, eventually};
+use letterbox_tests::{Webhook, World, assert_tells, eventually, one_of};
 use serde_json::{Value, json};
 
 use crate::dead_letters::{message, to};
@@ -34,8 +34,7 @@ fn refusal(world: &World, command: &str) -> (i32, String) {
 /// Has the broker give up the first message of the queue, as after too many returns: it is
 /// rejected, and not by us.
 async fn give_up(world: &World) {
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let (queue, options) = (QUEUE.into(), BasicGetOptions::default());
     let taken = channel.basic_get(queue, options).await.unwrap().unwrap();
     let rejecting = taken.delivery.reject(BasicRejectOptions { requeue: false });
@@ -94,25 +93,18 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
     let (code, told) = world.refusal(format!("dead-letters show {other_id}"));
     assert!(code == 2 && told.contains("AMQP_URL"), "{code} {told}");
     let broker = [("AMQP_URL", world.amqp_url.as_str())];
-    let status = world.letterbox_with(&broker, "status --json");
-    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
-    let mut kinds = status["backlog"].as_array().unwrap().iter();
-    let dead = kinds.find(|kind| kind["kind"] == DEAD_LETTERS).unwrap();
+    let (_, status) = world.judge(&broker, "status");
+    let dead = one_of(&status["backlog"], "kind", DEAD_LETTERS);
     assert!(dead["oldest_seconds"].is_f64(), "{dead}");
 
     assert_eq!(order("list --reason expired"), json!([]));
-    let (one, none) = (
-        json!({"redriven": 1, "left": 0}),
-        json!({"redriven": 0, "left": 1}),
-    );
+    let [one, none] = [1, 0].map(|one| json!({"redriven": one, "left": 1 - one}));
     world.await_messages(DEAD_LETTERS, 1).await;
     assert_eq!(order("redrive --reason expired"), none);
     world.await_messages(DEAD_LETTERS, 1).await;
     let (code, told) = refusal(&world, &format!("redrive {other_id}"));
-    assert!(
-        code == 1 && told.contains("no such dead letter"),
-        "{code} {told}"
-    );
+    assert_eq!(code, 1, "{told}");
+    assert_tells(&told, &["no such dead letter"]);
     world.await_messages(DEAD_LETTERS, 1).await;
     assert_eq!(order(&format!("redrive {id} --rate 5")), one);
     assert_eq!(order("list"), json!([]));
@@ -124,8 +116,7 @@ async fn what_the_broker_gave_up_is_redriven_whole() {
 /// An id means one thing, or nothing is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_is_meant_is_redriven() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let ids = two_dead_letters(&world, &webhook).await;
     for (command, said) in [
         ("redrive 0190", "matches more than one"),
@@ -155,8 +146,7 @@ async fn only_what_is_meant_is_redriven() {
 /// What its queue does not take stays a dead letter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_takes_no_dead_letters() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     two_dead_letters(&world, &webhook).await;
     let full = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":1},
         "apply-to":"queues"}"#;
@@ -263,8 +253,7 @@ async fn what_went_nowhere_is_redriven_there() {
 #[tokio::test]
 async fn a_look_can_put_back_what_it_holds() {
     let world = World::new().await;
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     let bury = async |id: &str| {
         let message = Message {
             exchange: DEAD_EXCHANGE,

@@ -35,8 +35,7 @@ pub(super) fn message(entries: &[(WebhookDelivery, Bytes)]) -> Message {
 /// there is a message that is none of ours.
 #[tokio::test]
 async fn bad_entries_are_isolated_and_kept_with_their_reason() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let mut entries: Vec<_> = (0..40).map(|n| to(&webhook, &n.to_string())).collect();
     let nowhere = WebhookDelivery {
         workspace: WorkspaceId::generate(),
@@ -83,8 +82,7 @@ async fn bad_entries_are_isolated_and_kept_with_their_reason() {
 /// What was missing is made good, the dead letter moved back twice: processed once.
 #[tokio::test]
 async fn a_replayed_dead_letter_is_processed_once() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     // A constraint stands in for a bug that is mended later.
     let bug = "ALTER TABLE signals ADD CONSTRAINT bug CHECK (body <> '1')";
     world.change(bug).await;
@@ -96,8 +94,7 @@ async fn a_replayed_dead_letter_is_processed_once() {
     world.change(mended).await;
 
     let message = world.take_message(DEAD_LETTERS).await.unwrap();
-    let connection = world.broker().await;
-    let channel = connection.create_channel().await.unwrap();
+    let channel = world.channel().await;
     for _ in 0..2 {
         let queue = message.routing_key.clone();
         let (options, properties) = (BasicPublishOptions::default(), message.properties.clone());
@@ -115,8 +112,7 @@ async fn a_replayed_dead_letter_is_processed_once() {
 /// and given up alone, with a reason.
 #[tokio::test]
 async fn an_entry_that_kills_workers_ends_alone() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     // Where a worker would die, it waits, and is killed.
     let deadly = "
         CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -245,8 +241,7 @@ async fn what_was_spilled_and_cannot_be_stored_is_a_dead_letter() {
 /// Nobody consumes the queue for dead letters: it is declared again all the same when it is gone.
 #[tokio::test]
 async fn the_queue_of_dead_letters_comes_back() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let _worker = world.worker().await;
     let connection = world.broker().await;
     let channel = connection.create_channel().await.unwrap();
@@ -305,8 +300,7 @@ async fn the_definitions_are_those_of_the_code() {
 /// nothing is wrong with the entry, and it is stored in the end.
 #[tokio::test]
 async fn what_was_returned_often_and_kills_nobody_is_stored() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let full = "
         CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '53100'; END $$;

@@ -63,8 +63,7 @@ async fn what_follows_a_failure_is_done_once() {
             "status": "{{ actions.second.status }}", "answer": "{{ actions.second.body.why }}"}});
     let scene = failing(&peer, json!([alarm])).await;
     let world = &scene.world;
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let received = peer.await_received(3).await;
     let why = "second: answered with status 422";
     let told = json!({"why": why, "status": 422, "answer": "no"});
@@ -118,7 +117,6 @@ async fn nothing_follows_a_denial() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let scene = failing(&peer, json!([post("alarm")])).await;
     scene.decide("deny").await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("denied", 1).await;
+    scene.submit_until("k", "denied", 1).await;
     assert_eq!(peer.received().len(), 0);
 }

@@ -158,8 +158,7 @@ async fn a_late_publish_and_its_retry_are_one_signal() {
 /// A worker dies between its commit and its acknowledgement: redelivered, one signal.
 #[tokio::test]
 async fn a_redelivery_after_a_killed_worker_changes_nothing() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let broker = Proxy::before(&world.amqp_url).await;
     let mut dying = world.worker_with(&[("AMQP_URL", &broker.url)]).await;
 
@@ -183,14 +182,12 @@ async fn a_redelivery_after_a_killed_worker_changes_nothing() {
 /// The queue is full and refuses: what it refuses waits in the database, and senders do not notice.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_full_queue_refuses_waits() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let few = r#"{"pattern":"^letterbox.v1.webhooks$","definition":{"max-length":5},
         "apply-to":"queues"}"#;
     world.set_queue_policy(Some(few)).await;
-    let spilled = "SELECT count(*) FROM spilled_messages";
     let mut sent = 0;
-    while world.count(spilled).await < 20 {
+    while world.rows("spilled_messages").await < 20 {
         assert!(sent < 4_000, "the queue takes everything");
         let bodies = (sent..sent + 20).map(|n| webhook.send(n.to_string()));
         for answer in join_all(bodies).await {
@@ -201,7 +198,7 @@ async fn what_a_full_queue_refuses_waits() {
     assert!(webhook.send("0").await.is_duplicate());
     let _worker = world.worker().await;
     world.await_signals(sent).await;
-    world.await_count("nothing waits", spilled, 0).await;
+    world.await_rows("spilled_messages", 0).await;
     assert_eq!(world.signals().await, sent);
 }
 

@@ -132,9 +132,7 @@ async fn a_demo_is_made_once_and_works() {
 
     make(&world, &gateway, &folder.0, receiver);
     assert_eq!(folder.demo_json(), demo, "nothing was missing");
-    world
-        .assert_count("SELECT count(*) FROM workspaces", 1)
-        .await;
+    world.assert_rows("workspaces", 1).await;
 }
 
 #[tokio::test]

@@ -2,8 +2,9 @@
 //! Nothing is done that they did not send from a page of their own session.
 
 use letterbox_common::states::MemberRole;
-use letterbox_tests::{Desk, Peer, Reply, Scene, Visitor, World, post};
-use reqwest::StatusCode;
+use letterbox_tests::{
+    Desk, Peer, Reply, Scene, Visitor, World, assert_hides, assert_tells, one_of, page_of, post,
+};
 use serde_json::json;
 
 use crate::browser::{Browser, Engine, Reader, in_every_browser};
@@ -25,7 +26,7 @@ async fn people_sign_in_and_out() {
         "/forms/x/delete",
     ] {
         let sent = outside.get(path).await;
-        assert_eq!(sent.status(), StatusCode::SEE_OTHER, "{path}");
+        assert_eq!(sent.status(), 303, "{path}");
         assert_eq!(sent.headers()["location"], "/sign-in");
         assert!(!sent.headers().contains_key("allow"), "{path}");
     }
@@ -60,26 +61,17 @@ async fn people_sign_in_and_out() {
         assert_eq!(page.headers()[name], value);
     }
     let policy = page.headers()["content-security-policy"].to_str().unwrap();
-    assert!(
-        policy.contains("default-src 'none'") && !policy.contains("script-src"),
-        "{policy}"
-    );
+    assert_tells(policy, &["default-src 'none'"]);
+    assert_hides(policy, &["script-src"]);
     let page = page.text().await.unwrap();
-    assert!(
-        page.contains("Ada") && page.contains("Nothing waits for you"),
-        "{page}"
-    );
+    assert_tells(&page, &["Ada", "Nothing waits for you"]);
     assert!(!page.contains("<script"));
 
     // A link of somebody else begins a session of its own: nobody's is fixed beforehand.
     let form_token = ada.form_token().await;
     let out = ada.send("/sign-out", &[("form_token", &form_token)]).await;
-    assert_eq!(out.status(), StatusCode::SEE_OTHER);
-    assert_eq!(
-        ada.get("/").await.status(),
-        StatusCode::SEE_OTHER,
-        "ended at the server"
-    );
+    assert_eq!(out.status(), 303);
+    assert_eq!(ada.get("/").await.status(), 303, "ended at the server");
 }
 
 /// What is posted from elsewhere, without the page's token, or by reading, does nothing.
@@ -90,10 +82,8 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
     scene
         .set_policy(json!({"rules": [], "default": "approve", "approve_by": "person"}))
         .await;
-    scene.form.assert_accepts("k").await;
-    let question = scene.the_approval().await;
-    let desk = Desk::start(world).await;
-    let mut owner = desk.visitor(world, scene.form.owner).await;
+    let question = scene.submit_asked("k").await;
+    let (desk, mut owner) = Desk::with_visitor(world, scene.form.owner).await;
     let (id, run) = (question.approval_id.to_string(), question.run_id);
     let token = owner.form_token().await;
     let other = desk
@@ -110,7 +100,7 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
         ];
         for path in ["/questions", &cancel, "/sign-out"] {
             let refused = owner.send(path, &form).await;
-            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path} {given}");
+            assert_eq!(refused.status(), 403, "{path} {given}");
         }
     }
     let form = [
@@ -126,16 +116,12 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
     ] {
         owner.origin = origin.map(str::to_owned);
         let refused = owner.send("/questions", &form).await;
-        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{origin:?}");
+        assert_eq!(refused.status(), 403, "{origin:?}");
     }
     owner.origin = Some(desk.url.clone());
     for path in ["/questions", &cancel, "/sign-out"] {
         let query = format!("{path}?form_token={token}&question={id}&answer=approve");
-        assert_eq!(
-            owner.get(&query).await.status(),
-            StatusCode::NOT_FOUND,
-            "{path}"
-        );
+        assert_eq!(owner.get(&query).await.status(), 404, "{path}");
     }
     // Every link of every page, opened.
     for path in [
@@ -153,20 +139,16 @@ async fn nothing_is_done_that_was_not_sent_from_a_page() {
     world.assert_count(pending, 1).await;
     assert_eq!(peer.received(), []);
     let answered = owner.answer(question.approval_id, "approve").await;
-    assert_eq!(answered.status(), StatusCode::SEE_OTHER);
+    assert_eq!(answered.status(), 303);
     peer.await_received(1).await;
     world.await_state("succeeded", 1).await;
     let entries = world.order("audit list");
-    let mut entries = entries.as_array().unwrap().iter();
-    let entry = entries
-        .find(|entry| entry["command"] == "desk questions")
-        .unwrap();
+    let entry = one_of(&entries, "command", "desk questions");
     assert_eq!(entry["proven_by"], "link");
     assert_eq!(entry["reason"], "looked at it");
     assert_eq!(entry["address"], Visitor::ADDRESS);
-    let late = owner.answer(question.approval_id, "deny").await;
-    assert_eq!(late.status(), StatusCode::CONFLICT);
-    assert!(late.text().await.unwrap().contains("approved already"));
+    let late = page_of(owner.answer(question.approval_id, "deny").await, 409).await;
+    assert_tells(&late, &["approved already"]);
 }
 
 /// What a stranger wrote is shown as it is, and is nothing but text.
@@ -182,8 +164,7 @@ async fn what_a_stranger_wrote_is_text() {
     payload["message"] = hostile.into();
     assert_eq!(form.submit("k", &payload).await.status, 200);
     let question = scene.the_approval().await;
-    let desk = Desk::start(world).await;
-    let owner = desk.visitor(world, form.owner).await;
+    let (_desk, owner) = Desk::with_visitor(world, form.owner).await;
     let pages = [
         "/".to_owned(),
         format!("/questions/{}", question.approval_id),
@@ -191,24 +172,18 @@ async fn what_a_stranger_wrote_is_text() {
     ];
     for path in &pages {
         let page = owner.page(path).await;
-        assert!(
-            !page.contains("<script") && !page.contains("<a href=//x"),
-            "{page}"
-        );
+        assert_hides(&page, &["<script", "<a href=//x"]);
         assert!(
             !page.contains(['\u{202e}', '\u{200b}']) && !page.contains("12345670"),
             "{page}"
         );
     }
     let shown = owner.page(&pages[1]).await;
-    assert!(
-        shown.contains("&#60;script&#62;") && shown.contains("\\u{202e}"),
-        "{shown}"
-    );
+    assert_tells(&shown, &["&#60;script&#62;", "\\u{202e}"]);
 
     // The story goes on: denied, then retried and cancelled, each said with its reason.
     let denied = owner.answer(question.approval_id, "deny").await;
-    assert_eq!(denied.status(), StatusCode::SEE_OTHER);
+    assert_eq!(denied.status(), 303);
     world.await_state("denied", 1).await;
     let run = format!("/runs/{}", question.run_id);
     owner.assert_shows(&run, "Retry this run").await;
@@ -245,12 +220,13 @@ async fn what_is_foreign_is_not_there() {
     world
         .set_role(elsewhere.workspace_id, eve, MemberRole::Owner)
         .await;
-    let desk = Desk::start(world).await;
-    let eve = desk.visitor(world, eve).await;
+    let (_desk, eve) = Desk::with_visitor(world, eve).await;
     eve.assert_shows("/", "Nothing waits for you").await;
-    let unknown = eve.get(&format!("/runs/{}", uuid::Uuid::now_v7())).await;
-    assert_eq!(unknown.status(), StatusCode::NOT_FOUND);
-    let unknown = unknown.text().await.unwrap();
+    let unknown = page_of(
+        eve.get(&format!("/runs/{}", uuid::Uuid::now_v7())).await,
+        404,
+    )
+    .await;
     let (approval, run) = (question.approval_id, question.run_id);
     for path in [
         format!("/runs/{run}"),
@@ -260,7 +236,7 @@ async fn what_is_foreign_is_not_there() {
         "/questions/'".to_owned(),
     ] {
         let answer = eve.get(&path).await;
-        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(answer.status(), 404, "{path}");
         assert_eq!(answer.text().await.unwrap(), unknown, "{path}");
     }
     let token = eve.form_token().await;
@@ -269,13 +245,9 @@ async fn what_is_foreign_is_not_there() {
         let answer = eve.send(&path, &[("form_token", &token)]).await;
         assert_eq!(answer.text().await.unwrap(), unknown, "{path}");
     }
-    assert_eq!(
-        eve.answer(approval, "approve").await.status(),
-        StatusCode::CONFLICT
-    );
-    world
-        .assert_count("SELECT count(*) FROM approvals WHERE state = 'pending'", 1)
-        .await;
+    assert_eq!(eve.answer(approval, "approve").await.status(), 409);
+    let pending = "approvals WHERE state = 'pending'";
+    world.assert_rows(pending, 1).await;
 }
 
 in_every_browser!(the_desk_fits_a_phone);
@@ -287,10 +259,7 @@ async fn the_desk_fits_a_phone(engine: Engine) {
 
 async fn the_desk_is_for_everybody(engine: Engine) {
     let light = Reader::default();
-    let dark = Reader {
-        dark: true,
-        ..light
-    };
+    let dark = Reader::in_the_dark();
     use_every_room(engine, &[(light, 1280, "light"), (dark, 1280, "dark")]).await;
 }
 
@@ -363,8 +332,7 @@ async fn use_every_room(engine: Engine, readers: &[(Reader, u32, &str)]) {
                 "{room} {name} scrolls sideways"
             );
         }
-        browser.press("Approve").await;
-        browser.await_text("Waiting").await;
+        browser.press_for("Approve", "Waiting").await;
         browser.close().await;
     }
     world.await_state("succeeded", all).await;

@@ -4,7 +4,7 @@
 use letterbox_common::{sealing::Secret, states::MemberRole};
 use letterbox_operator::{AccountSecret, AccountSettings};
 use letterbox_tests::{
-    Desk, Form, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells,
+    Desk, Form, MailServer, Peer, Reply, Visitor, World, assert_hides, assert_tells, page_of,
 };
 use reqwest::StatusCode;
 use serde_json::json;
@@ -31,19 +31,11 @@ async fn questions(visitor: &Visitor, place: &str) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_makes_a_form_and_reads_its_answers() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.form(&gateway).await;
-    let ada = world
-        .member(first.workspace, "ada", MemberRole::Runner)
-        .await;
-    let bob = world
-        .member(first.workspace, "bob", MemberRole::Editor)
-        .await;
+    let (world, _gateway, _worker, first) = World::with_recorded_form().await;
     let desk = Desk::start(&world).await;
-    let (ada, bob) = (
-        desk.visitor(&world, ada).await,
-        desk.visitor(&world, bob).await,
-    );
+    let member = async |name, role| desk.member(&world, first.workspace, name, role).await;
+    let ada = member("ada", MemberRole::Runner).await;
+    let bob = member("bob", MemberRole::Editor).await;
     let workspace = first.workspace.to_string();
     let made = [("workspace", workspace.as_str()), ("name", "Orders")];
     let made = ada.order("/forms", &made).await;
@@ -52,11 +44,9 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
 
     // Another question, the example's third one gone, the second one first.
     let (page, version) = questions(&ada, &place).await;
-    assert_tells(
-        &page,
-        &["Your e-mail address", "several lines", "form.message"],
-    );
-    let rows = |of: &str, order: &str| {
+    assert_tells(&page, &["Your e-mail address", "several lines"]);
+    assert_tells(&page, &["form.message"]);
+    let save = async |visitor: &Visitor, of: &str, order: &str| {
         let rows = [
             ("name", "Your name", "text"),
             ("email", "Your e-mail", "email"),
@@ -65,54 +55,34 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
             ("", "Which bread?", "choice"),
         ];
         let mut form = vec![
-            ("of".to_owned(), of.to_owned()),
-            ("title".to_owned(), "Orders \"by\" noon".to_owned()),
-            ("thanks".to_owned(), "See you tomorrow".to_owned()),
-            ("color".to_owned(), "#aa5500".to_owned()),
-            (
-                "privacy_url".to_owned(),
-                "https://baker.example/privacy".to_owned(),
-            ),
-            (
-                "continue_url".to_owned(),
-                "https://baker.example/".to_owned(),
-            ),
-            ("organization".to_owned(), "Baker".to_owned()),
-            ("button".to_owned(), "Order".to_owned()),
-            ("locale".to_owned(), "de".to_owned()),
-            ("required".to_owned(), "1".to_owned()),
-            ("do".to_owned(), order.to_owned()),
+            ("of", of),
+            ("title", "Orders \"by\" noon"),
+            ("thanks", "See you tomorrow"),
+            ("color", "#aa5500"),
+            ("privacy_url", "https://baker.example/privacy"),
+            ("continue_url", "https://baker.example/"),
+            ("organization", "Baker"),
+            ("button", "Order"),
+            ("locale", "de"),
+            ("required", "1"),
+            ("do", order),
         ];
         for (key, label, kind) in rows {
-            form.push(("key".to_owned(), key.to_owned()));
-            form.push(("label".to_owned(), label.to_owned()));
-            form.push(("type".to_owned(), kind.to_owned()));
-            form.push(("hint".to_owned(), String::new()));
-            let list = if kind == "choice" {
+            let is_choice = kind == "choice";
+            let list = if is_choice {
                 "Rye\r\n\r\n Sourdough "
             } else {
                 ""
             };
-            form.push(("choices".to_owned(), list.to_owned()));
+            form.extend([("key", key), ("label", label), ("type", kind)]);
+            form.extend([("hint", ""), ("choices", list)]);
         }
-        form
-    };
-    let save = async |visitor: &Visitor, of: &str, order: &str| {
-        let form = rows(of, order);
-        let form: Vec<_> = form.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         visitor.order(&place, &form).await
     };
-    assert_eq!(
-        save(&ada, &version, "up:1").await.status(),
-        StatusCode::SEE_OTHER
-    );
+    assert_eq!(save(&ada, &version, "up:1").await.status(), 303);
     // Of another window: what was filled in is not lost, and overwrites nothing.
-    let late = save(&ada, &version, "remove:2").await;
-    assert_eq!(late.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(
-        &late.text().await.unwrap(),
-        &["changed meanwhile", "How many loaves?"],
-    );
+    let late = page_of(save(&ada, &version, "remove:2").await, 422).await;
+    assert_tells(&late, &["changed meanwhile", "How many loaves?"]);
     let (page, version) = questions(&ada, &place).await;
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     assert!(at("Your e-mail") < at("Your name") && at("Your message") < at("How many"));
@@ -121,9 +91,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let wrong = [("of", &*version), ("title", ""), ("key", ""), ("label", "")];
     let row = [("type", "text"), ("hint", ""), ("choices", "")];
     let wrong = [&wrong[..], &row].concat();
-    let wrong = ada.order(&place, &wrong).await;
-    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&wrong.text().await.unwrap(), &["form.title", "form.fields"]);
+    let wrong = page_of(ada.order(&place, &wrong).await, 422).await;
+    assert_tells(&wrong, &["form.title", "form.fields"]);
 
     // A list that was typed is not lost, whatever the type; and it may be long.
     let countries: Vec<String> = (0..50).map(|n| format!("Country number {n}")).collect();
@@ -156,23 +125,15 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_eq!(deployed.headers()["location"], format!("/forms/{id}/link"));
     let shown = ada.follow(&deployed).await.text().await.unwrap();
     let token = token(&shown);
-    let again = ada.order(&deploy, &[("how", "deploy")]).await;
-    assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&again.text().await.unwrap(), &["tick that you are sure"]);
+    let again = page_of(ada.order(&deploy, &[("how", "deploy")]).await, 422).await;
+    assert_tells(&again, &["tick that you are sure"]);
 
     let mut form = first.clone();
     form.token = token;
-    for (key, answer) in [
-        (
-            "k1",
-            json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123",
-                "which_bread": "Rye"}),
-        ),
-        (
-            "k2",
-            json!({"email": "bob@example.com", "message": "=1+1\nline"}),
-        ),
-    ] {
+    let zoe = json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123",
+        "which_bread": "Rye"});
+    let bobs = json!({"email": "bob@example.com", "message": "=1+1\nline"});
+    for (key, answer) in [("k1", zoe), ("k2", bobs)] {
         form.submit(key, &answer).await.assert_accepted();
     }
     let other = json!({"email": "bob@example.com", "which_bread": "Toast"});
@@ -180,10 +141,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_eq!(other.status, 400);
     assert_tells(&other.body, &["which_bread", "one of the field's choices"]);
     world.await_state("succeeded", 2).await;
-    assert_tells(
-        &bob.page(&format!("/forms/{id}")).await,
-        &["used 2 times in the last 24 hours"],
-    );
+    let page = bob.page(&format!("/forms/{id}")).await;
+    assert_tells(&page, &["used 2 times in the last 24 hours"]);
     assert_tells(&bob.page("/").await, &["2 answers"]);
     let answers = format!("/forms/{id}/answers");
     let page = bob.page(&answers).await;
@@ -205,43 +164,24 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     assert_tells(&found, &["ZOE@example.com"]);
     assert_hides(&found, &["bob@example.com"]);
     let file = async |style: &str| {
-        let file = bob
-            .get(&format!("/forms/{id}/answers.csv?for={style}"))
-            .await;
+        let file = bob.get(&format!("{answers}.csv?for={style}")).await;
         assert_eq!(file.headers()["content-type"], "text/csv; charset=utf-8");
         file.bytes().await.unwrap().to_vec()
     };
     let sheet = String::from_utf8(file("semicolon").await).unwrap();
     assert!(sheet.starts_with('\u{feff}'), "{sheet}");
-    assert_tells(
-        &sheet,
-        &[
-            "\"Your e-mail\";",
-            "\"=\"\"+49 30 123\"\"\"",
-            "\"'=1+1\nline\"",
-            ";\"3\"",
-        ],
-    );
+    assert_tells(&sheet, &["\"Your e-mail\";", "\"=\"\"+49 30 123\"\"\""]);
+    assert_tells(&sheet, &["\"'=1+1\nline\"", ";\"3\""]);
     let program = String::from_utf8(file("program").await).unwrap();
     assert_tells(&program, &["\"email\",\"name\"", "\"'+49 30 123\""]);
-    assert_eq!(
-        bob.get(&format!("/forms/{id}/answers.csv")).await.status(),
-        400
-    );
+    let unsaid = bob.get(&format!("{answers}.csv")).await;
+    assert_eq!(unsaid.status(), 400);
     person_is_found_and_erased(&world, &desk, &form).await;
     // Of another workspace.
     let stranger = world.user("stranger").await;
     let stranger = desk.visitor(&world, stranger).await;
-    for place in [
-        answers.clone(),
-        format!("{answers}.csv?for=comma"),
-        place.clone(),
-    ] {
-        assert_eq!(
-            stranger.get(&place).await.status(),
-            StatusCode::NOT_FOUND,
-            "{place}"
-        );
+    for place in [&answers, &format!("{answers}.csv?for=comma"), &place] {
+        assert_eq!(stranger.get(place).await.status(), 404, "{place}");
     }
 }
 
@@ -298,8 +238,7 @@ async fn person_is_found_and_erased(world: &World, desk: &Desk, form: &Form) {
 async fn an_owner_says_what_happens() {
     let server = MailServer::start().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let sender = Some("Bakery <shop@example.com>".to_owned());
     let mail = AccountSettings {
         sender,
@@ -310,8 +249,7 @@ async fn an_owner_says_what_happens() {
         .connect_with(form.workspace, form.owner, &mail, &secret)
         .await;
     world.connect_for(&form, "crm", &peer.url).await;
-    let desk = Desk::start(&world).await;
-    let owner = desk.visitor(&world, form.owner).await;
+    let (desk, owner) = Desk::with_visitor(&world, form.owner).await;
     let place = format!("/forms/{}/steps", form.workflow);
     let step = async |fields: &[(&str, &str)]| {
         let (_, version) = questions(&owner, &place).await;
@@ -327,7 +265,7 @@ async fn an_owner_says_what_happens() {
         ("words", ""),
         ("reply_to", "email"),
     ];
-    assert_eq!(step(&mailed).await.status(), StatusCode::SEE_OTHER);
+    assert_eq!(step(&mailed).await.status(), 303);
     let sent = [
         ("do", "send"),
         ("account", "crm"),
@@ -341,19 +279,14 @@ async fn an_owner_says_what_happens() {
     ];
     let more = [&sent[..], &[("compare", "more")]].concat();
     let more = more.into_iter().filter(|one| *one != ("compare", "is"));
-    let more = step(&more.collect::<Vec<_>>()).await;
-    assert_eq!(more.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(
-        &more.text().await.unwrap(),
-        &["Only a number is more", "/contacts"],
-    );
-    assert_eq!(step(&sent).await.status(), StatusCode::SEE_OTHER);
+    let more = page_of(step(&more.collect::<Vec<_>>()).await, 422).await;
+    assert_tells(&more, &["Only a number is more", "/contacts"]);
+    assert_eq!(step(&sent).await.status(), 303);
     let moved = step(&[("do", "up:1")]).await;
-    assert_eq!(moved.status(), StatusCode::SEE_OTHER);
+    assert_eq!(moved.status(), 303);
     let wrong = [&sent[..3], &[("path", "contacts")]].concat();
-    let wrong = step(&wrong).await;
-    assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&wrong.text().await.unwrap(), &["send-2, path"]);
+    let wrong = page_of(step(&wrong).await, 422).await;
+    assert_tells(&wrong, &["send-2, path"]);
     for (long, unit, status) in [("2", "D", 303), ("0", "H", 422), ("x", "M", 422)] {
         let waited = step(&[("do", "wait"), ("long", long), ("unit", unit)]).await;
         assert_eq!(waited.status(), status, "{long} {unit}");
@@ -376,7 +309,7 @@ async fn an_owner_says_what_happens() {
     assert_eq!(removed.status(), StatusCode::SEE_OTHER);
     assert_hides(&owner.page(&place).await, &["/failures"]);
     let removed = step(&[("do", "remove:2")]).await;
-    assert_eq!(removed.status(), StatusCode::SEE_OTHER);
+    assert_eq!(removed.status(), 303);
     let page = owner.page(&place).await;
     assert_tells(&page, &["If form.name == &#34;Ada&#34;: POST"]);
     let (first, second) = ("POST /contacts of crm", "E-mail to shop@example.com");
@@ -429,8 +362,7 @@ async fn an_owner_says_what_happens() {
     let shown = shown.text().await.unwrap();
     let mut live = form.clone();
     live.token = token(&shown);
-    live.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&live, "k", "succeeded", 1).await;
     let received = peer.await_received(1).await;
     assert_eq!(received[0].target, "/contacts");
     assert_eq!(received[0].json()["email"], "ada@example.com");
@@ -443,12 +375,12 @@ async fn an_owner_says_what_happens() {
     let shown = shown.text().await.unwrap();
     live.token = token(&shown);
     live.assert_accepts("l").await;
-    let closed = owner.order(&deploy, &how).await;
-    assert_eq!(closed.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert_tells(&closed.text().await.unwrap(), &["its link has closed"]);
+    let closed = page_of(owner.order(&deploy, &how).await, 422).await;
+    assert_tells(&closed, &["its link has closed"]);
     // Only the owner changes that.
-    let bob = world.member(form.workspace, "bob", MemberRole::Owner).await;
-    let bob = desk.visitor(&world, bob).await;
+    let bob = desk
+        .member(&world, form.workspace, "bob", MemberRole::Owner)
+        .await;
     for place in [&place, &rehearsal] {
         assert_eq!(bob.get(place).await.status(), StatusCode::CONFLICT);
     }
@@ -459,10 +391,9 @@ async fn an_owner_says_what_happens() {
     let copied = copied.headers()["location"].to_str().unwrap().to_owned();
     let steps = bob.page(&format!("{copied}/steps")).await;
     assert_tells(&steps, &["E-mail to shop@example.com"]);
-    let eve = world
-        .member(form.workspace, "eve", MemberRole::Viewer)
+    let eve = desk
+        .member(&world, form.workspace, "eve", MemberRole::Viewer)
         .await;
-    let eve = desk.visitor(&world, eve).await;
     assert!(eve.order(&copy, &[]).await.status().is_client_error());
 }
 

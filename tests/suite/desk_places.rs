@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use futures_util::future::select_all;
 use letterbox_database::Role;
 use letterbox_tests::{Desk, Visitor, World};
-use reqwest::StatusCode;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -45,14 +44,14 @@ async fn at_once<T>(what: &str, answer: impl Future<Output = T>) -> T {
 /// Both answers: of a room, and of the door.
 async fn assert_served(desk: &Desk, person: &Visitor) {
     let page = at_once("a person", person.get("/")).await;
-    assert_eq!(page.status(), StatusCode::OK);
+    assert_eq!(page.status(), 200);
     let token = person.form_token().await;
     let form = [("form_token", token.as_str()), ("sure", "yes")];
     let posted = at_once("a person's order", person.send("/forms/1/delete", &form)).await;
-    assert_eq!(posted.status(), StatusCode::NOT_FOUND);
+    assert_eq!(posted.status(), 404);
     let stranger = Visitor::new(&desk.url);
     let door = at_once("another stranger", stranger.get("/sign-in")).await;
-    assert_eq!(door.status(), StatusCode::OK);
+    assert_eq!(door.status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,13 +130,13 @@ async fn a_stranger_has_little_to_say() {
     let stranger = Visitor::new(&desk.url);
     let long = "x".repeat(4_100);
     let refused = stranger.send("/sign-in", &[("token", &long)]).await;
-    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(refused.status(), 400);
     let parts = "--XX\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\nx\r\n--XX--\r\n";
     let media_type = "multipart/form-data; boundary=XX";
     let refused = stranger
         .post("/sign-in", media_type, parts.to_owned())
         .await;
-    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(refused.status(), 400);
     // What only a person may post is not waited for.
     for path in ["/forms", "/policy", "/nothing"] {
         let mut post = slow_post(&desk, "192.0.2.1", path, 60_000).await;

@@ -5,9 +5,9 @@
 use letterbox_common::states::MemberRole;
 use letterbox_tests::{
     APP, Desk, Form, MailServer, Peer, Reply, Scene, Visitor, Webhook, World, assert_hides,
-    assert_holds, assert_tells, definition_with, eventually, payload, post,
+    assert_holds, assert_tells, definition_with, eventually, one_of, page_of, payload, post, table,
 };
-use reqwest::{Response, StatusCode};
+use reqwest::Response;
 use serde_json::{Value, json};
 
 /// What a page shows once.
@@ -21,62 +21,42 @@ pub fn shown(page: &str) -> Vec<String> {
 /// nothing is made again.
 async fn shown_once(visitor: &Visitor, made: &Response) -> String {
     let page = visitor.follow(made).await;
-    assert_eq!(page.status(), StatusCode::OK);
+    assert_eq!(page.status(), 200);
     let forgets = page.headers()["set-cookie"].to_str().unwrap().to_owned();
-    assert!(
-        forgets.contains("=; ") && forgets.contains("Max-Age=0"),
-        "{forgets}"
-    );
+    assert_tells(&forgets, &["=; ", "Max-Age=0"]);
     let again = visitor.get(&place(made)).await;
     assert_ne!(place(&again), place(made));
     page.text().await.unwrap()
 }
 
 fn place(response: &Response) -> String {
-    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    assert_eq!(response.status(), 303);
     response.headers()["location"].to_str().unwrap().to_owned()
 }
 
 /// From a definition with a mistake to a form that people reach, and back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_publishes_a_form() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.form(&gateway).await;
-    let ada = world
-        .member(first.workspace, "ada", MemberRole::Runner)
-        .await;
+    let (world, _gateway, _worker, first) = World::with_recorded_form().await;
     let desk = Desk::start(&world).await;
-    let ada = desk.visitor(&world, ada).await;
+    let ada = desk
+        .member(&world, first.workspace, "ada", MemberRole::Runner)
+        .await;
     let workspace = first.workspace.to_string();
 
     let example = ada.page(&format!("/forms/new?workspace={workspace}")).await;
     assert!(example.contains("Contact us"), "{example}");
     let wrong = definition_with(json!([{"id": "a", "type": "none"}]));
-    let form = [
-        ("workspace", workspace.as_str()),
-        ("name", "Ada's"),
-        ("definition", &wrong),
-    ];
-    let refused = ada.order_with_file("/forms", &form).await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let refused = refused.text().await.unwrap();
-    assert!(
-        refused.contains("<code>actions[0].type</code>"),
-        "{refused}"
-    );
-    assert!(
-        refused.contains("&#34;type&#34;:&#34;none&#34;"),
-        "{refused}"
-    );
+    let named = [("workspace", workspace.as_str()), ("name", "Ada's")];
+    let form = [&named[..], &[("definition", &*wrong)]].concat();
+    let refused = page_of(ada.order_with_file("/forms", &form).await, 422).await;
+    assert_tells(&refused, &["<code>actions[0].type</code>"]);
+    assert_tells(&refused, &["&#34;type&#34;:&#34;none&#34;"]);
     let right = definition_with(json!([]));
-    let form = [
-        ("workspace", workspace.as_str()),
-        ("name", "Ada's"),
-        ("definition", &right),
-    ];
+    let form = [&named[..], &[("definition", &*right)]].concat();
     let workflow = place(&ada.order_with_file("/forms", &form).await);
-    ada.assert_shows(&workflow, "It has never been deployed")
-        .await;
+    let never = "It has never been deployed";
+    ada.assert_shows(&workflow, never).await;
 
     let unsure = async |verb: &str, form: &[(&str, &str)]| {
         ada.order_with_file(&format!("{workflow}/{verb}"), form)
@@ -86,14 +66,11 @@ async fn an_owner_publishes_a_form() {
         unsure(verb, &[form, &[("sure", "yes")]].concat()).await
     };
     let deploy = order("deploy", &[("definition", &wrong), ("how", "deploy")]).await;
-    assert_eq!(deploy.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(deploy.status(), 422);
     let check = order("deploy", &[("definition", &right), ("how", "check")]).await;
     let check = check.text().await.unwrap();
-    assert!(
-        check.contains("New fields: email, message, name"),
-        "{check}"
-    );
-    assert!(check.contains("never been deployed"), "{check}");
+    assert_tells(&check, &["New fields: email, message, name"]);
+    assert_tells(&check, &["never been deployed"]);
     let deployed = order("deploy", &[("definition", &right), ("how", "deploy")]).await;
     assert_eq!(place(&deployed), workflow);
 
@@ -104,39 +81,28 @@ async fn an_owner_publishes_a_form() {
         first.with_token(token)
     };
     let link: Form = made(&[]).await;
-    link.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&link, "k", "succeeded", 1).await;
     let bounded = made(&[("max_answers", "1"), ("closes_at", "2126-01-31T08:00")]).await;
     link.assert_dead().await;
     bounded.assert_accepts("l").await;
     assert_eq!(bounded.submit("m", &payload()).await.status, 404);
     let page = ada.page(&workflow).await;
-    assert!(
-        page.contains("1 of 1 submissions") && page.contains("2126-01-31 08:00"),
-        "{page}"
-    );
+    assert_tells(&page, &["1 of 1 submissions", "2126-01-31 08:00"]);
     for (wrong, words) in [
         (("max_answers", "0"), "at least 1"),
         (("max_answers", "x"), "must be a number"),
         (("closes_at", "soon"), "not a time"),
         (("closes_at", "2020-01-01T00:00"), "in the past"),
     ] {
-        let refused = order("link", &[wrong]).await;
-        assert_eq!(refused.status(), StatusCode::CONFLICT, "{wrong:?}");
-        assert!(refused.text().await.unwrap().contains(words), "{wrong:?}");
+        let refused = page_of(order("link", &[wrong]).await, 409).await;
+        assert_tells(&refused, &[words]);
     }
 
     let link = made(&[]).await;
     for verb in ["link", "deploy", "end-link", "pause", "activate", "draft"] {
         let refused = unsure(verb, &[("how", "deploy"), ("definition", &right)]).await;
-        assert!(
-            refused
-                .text()
-                .await
-                .unwrap()
-                .contains("tick that you are sure"),
-            "{verb}"
-        );
+        let refused = refused.text().await.unwrap();
+        assert!(refused.contains("tick that you are sure"), "{verb}");
     }
     place(&order("end-link", &[]).await);
     link.assert_dead().await;
@@ -149,19 +115,14 @@ async fn an_owner_publishes_a_form() {
         assert_eq!(place(&order(verb, &[]).await), workflow);
         link.assert_dead().await;
         let page = ada.page(&workflow).await;
-        assert!(
-            page.contains(&format!("class=\"state {state}\"")),
-            "{verb}: {page}"
-        );
+        assert_tells(&page, &[&format!("class=\"state {state}\"")]);
     }
     let kept = unsure("delete", &[]).await;
-    assert_eq!(kept.status(), StatusCode::CONFLICT);
+    assert_eq!(kept.status(), 409);
     let deleted = order("delete", &[("sure", "yes")]).await;
     assert_eq!(place(&deleted), format!("/forms?workspace={workspace}"));
-    assert!(
-        !ada.page("/forms").await.contains("Ada&#39;s"),
-        "deleted ones are not listed"
-    );
+    // Deleted ones are not listed.
+    assert_hides(&ada.page("/forms").await, &["Ada&#39;s"]);
 }
 
 /// A person connects a mail server with a name and a password, and sends by it.
@@ -172,8 +133,7 @@ async fn a_mail_server_is_connected() {
     let _worker = world.worker().await;
     let plain = world.form(&gateway).await;
     let workspace = plain.workspace.to_string();
-    let desk = Desk::start(&world).await;
-    let ada = desk.visitor(&world, plain.owner).await;
+    let (_desk, ada) = Desk::with_visitor(&world, plain.owner).await;
     let account = |sender: &'static str| {
         [
             ("workspace", workspace.as_str()),
@@ -185,38 +145,22 @@ async fn a_mail_server_is_connected() {
             ("credential", "a:b"),
         ]
     };
-    let refused = ada.order("/accounts", &account("a bakery")).await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let refused = refused.text().await.unwrap();
-    assert_tells(
-        &refused,
-        &["must be an e-mail address", "value=\"a bakery\""],
-    );
-    place(
-        &ada.order("/accounts", &account("Shop <shop@example.com>"))
-            .await,
-    );
-    assert_tells(
-        &ada.page("/accounts").await,
-        &["It sends e-mail from Shop &#60;shop@example.com&#62;."],
-    );
+    let refused = page_of(ada.order("/accounts", &account("a bakery")).await, 422).await;
+    assert_tells(&refused, &["must be an e-mail address"]);
+    assert_tells(&refused, &["value=\"a bakery\""]);
+    let shop = account("Shop <shop@example.com>");
+    place(&ada.order("/accounts", &shop).await);
+    let told = "It sends e-mail from Shop &#60;shop@example.com&#62;.";
+    ada.assert_shows("/accounts", told).await;
     let email = json!({"id": "tell", "type": "email.send", "account": "mail",
         "to": ["owner@example.com"], "subject": "News"});
     let form = world.redeployed(&gateway, &plain, json!([email])).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
     assert_eq!(server.logins(), ["AUTH PLAIN AGFkYQBhOmI="]); // \0ada\0a:b
-    let page = ada
-        .page(&format!("/runs/{}", world.runs_of(&form).await[0].run_id))
-        .await;
-    assert_tells(
-        &page,
-        &[
-            "POST smtp://127.0.0.1",
-            "owner@example.com",
-            "Your name: Ada",
-        ],
-    );
+    let run = world.runs_of(&form).await[0].run_id;
+    let page = ada.page(&format!("/runs/{run}")).await;
+    assert_tells(&page, &["POST smtp://127.0.0.1", "owner@example.com"]);
+    assert_tells(&page, &["Your name: Ada"]);
 }
 
 /// What is handed in at the desk is used by those who may open it, and by nobody else; a rotation
@@ -224,11 +168,9 @@ async fn a_mail_server_is_connected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway) = World::with_gateway().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, plain) = World::with_form().await;
     let (workspace, owner) = (plain.workspace.to_string(), plain.owner);
-    let desk = Desk::start(&world).await;
-    let ada = desk.visitor(&world, owner).await;
+    let (_desk, ada) = Desk::with_visitor(&world, owner).await;
     let account = |credential: &'static str| {
         [
             ("workspace", workspace.as_str()),
@@ -238,76 +180,39 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
             ("credential", credential),
         ]
     };
-    let nobody = ada
-        .order("/accounts", &account("first-credential-of-ada"))
-        .await;
-    assert_eq!(nobody.status(), StatusCode::CONFLICT);
-    assert!(
-        nobody
-            .text()
-            .await
-            .unwrap()
-            .contains("No worker is running")
-    );
+    let first = account("first-credential-of-ada");
+    let nobody = ada.order("/accounts", &first).await;
+    assert_tells(&page_of(nobody, 409).await, &["No worker is running"]);
     let _worker = world.worker().await;
-    let connected = ada
-        .order("/accounts", &account("first-credential-of-ada"))
-        .await;
-    assert_eq!(
-        place(&connected),
-        format!("/accounts?workspace={workspace}")
-    );
-    let again = ada
-        .order("/accounts", &account("second-credential-of-ada"))
-        .await;
-    assert_eq!(again.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let again = again.text().await.unwrap();
-    assert!(
-        again.contains("account of this name") && again.contains("value=\"crm\""),
-        "{again}"
-    );
-    assert!(!again.contains("second-credential"), "{again}");
+    let connected = place(&ada.order("/accounts", &first).await);
+    assert_eq!(connected, format!("/accounts?workspace={workspace}"));
+    let second = account("second-credential-of-ada");
+    let again = page_of(ada.order("/accounts", &second).await, 422).await;
+    assert_tells(&again, &["account of this name", "value=\"crm\""]);
+    assert_hides(&again, &["second-credential"]);
     let elsewhere = [&account("a-token")[..], &[("header", "X-Api-Key")]].concat();
-    let elsewhere = ada
-        .order("/accounts", &elsewhere)
-        .await
-        .text()
-        .await
-        .unwrap();
-    assert!(elsewhere.contains("goes into Authorization"), "{elsewhere}");
+    let elsewhere = ada.order("/accounts", &elsewhere).await.text().await;
+    assert_tells(&elsewhere.unwrap(), &["goes into Authorization"]);
 
-    let definition = definition_with(json!([post("send")]));
-    let form = world
-        .form_of(&gateway, plain.workspace, owner, &definition)
-        .await;
+    let actions = json!([post("send")]);
+    let form = world.redeployed(&gateway, &plain, actions).await;
     let mut expected = 0;
     let mut assert_sent_with = async |credential: &str| {
         expected += 1;
         form.assert_accepts(&format!("k{expected}")).await;
         let sent = peer.await_received(expected).await;
-        let header = format!("Bearer {credential}");
-        assert_eq!(
-            sent.last().unwrap().header("authorization"),
-            Some(header.as_str())
-        );
+        let header = sent.last().unwrap().header("authorization");
+        assert_eq!(header.unwrap(), format!("Bearer {credential}"));
     };
     assert_sent_with("first-credential-of-ada").await;
     world.await_state("succeeded", 1).await;
     let page = ada.page("/accounts").await;
-    assert!(
-        page.contains("It last answered 200") && page.contains("Called by"),
-        "{page}"
-    );
+    assert_tells(&page, &["It last answered 200", "Called by"]);
     let id = "SELECT account_id::text FROM connected_accounts";
-    let id: String = world.database.query_one(id, &[]).await.unwrap().get(0);
-    let rotation = [
-        ("kind", "bearer"),
-        ("credential", "third-credential-of-ada"),
-    ];
-    place(
-        &ada.order(&format!("/accounts/{id}/rotate"), &rotation)
-            .await,
-    );
+    let id: String = world.value(id).await;
+    let (kind, third) = (("kind", "bearer"), "third-credential-of-ada");
+    let rotate = format!("/accounts/{id}/rotate");
+    place(&ada.order(&rotate, &[kind, ("credential", third)]).await);
     assert_sent_with("third-credential-of-ada").await;
 
     let (hook, secret) = created(&world, &ada, &workspace, &gateway.public_url()).await;
@@ -322,33 +227,19 @@ async fn what_is_handed_in_is_sealed_to_those_who_use_it() {
     assert_eq!((sealed_as("2").await, sealed_as("1").await), (0, 2));
     assert_sent_with("third-credential-of-ada").await;
     let rotation = [("kind", "basic"), ("credential", "ada:a word")];
-    place(
-        &ada.order(&format!("/accounts/{id}/rotate"), &rotation)
-            .await,
-    );
+    place(&ada.order(&rotate, &rotation).await);
     form.assert_accepts("basic").await;
     let sent = peer.await_received(4).await;
-    assert_eq!(
-        sent[3].header("authorization"),
-        Some("Basic YWRhOmEgd29yZA==")
-    );
+    let header = sent[3].header("authorization");
+    assert_eq!(header, Some("Basic YWRhOmEgd29yZA=="));
     assert_eq!(hook.send(r#"{"a": 2}"#).await.status, 202);
 
-    let gone = [("sure", "yes")];
-    place(
-        &ada.order(&format!("/accounts/{id}/disconnect"), &gone)
-            .await,
-    );
-    ada.assert_shows("/accounts", "No account is connected")
-        .await;
+    let disconnect = format!("/accounts/{id}/disconnect");
+    place(&ada.order(&disconnect, &[("sure", "yes")]).await);
+    let none = "No account is connected";
+    ada.assert_shows("/accounts", none).await;
     let dump = world.order("audit list").to_string();
-    for secret in [
-        "first-credential-of-ada",
-        "third-credential-of-ada",
-        &secret,
-    ] {
-        assert!(!dump.contains(secret), "{secret} is in the audit log");
-    }
+    assert_hides(&dump, &["first-credential-of-ada", third, &secret]);
 }
 
 /// A webhook that was created at the desk, and its secret.
@@ -370,9 +261,7 @@ async fn created(
     let (_, address) = url.rsplit_once('/').unwrap();
     let webhook = Webhook::new(gateway, address.parse().unwrap(), secret.clone());
     assert!(page.contains("X-Service-Signature"));
-    world
-        .assert_count("SELECT count(*) FROM webhooks WHERE name = 'Tool'", 1)
-        .await;
+    world.assert_rows("webhooks WHERE name = 'Tool'", 1).await;
     (webhook, secret.clone())
 }
 
@@ -393,11 +282,11 @@ async fn a_secret_is_set_later(eddy: &Visitor, workspace: &str) -> String {
     let before = eddy.page(&path).await;
     let set = format!("{path}/secret");
     let none = eddy.order(&set, &[("secret", "")]).await;
-    assert_eq!(none.status(), StatusCode::CONFLICT);
+    assert_eq!(none.status(), 409);
     let done = eddy
         .order(&set, &[("secret", "whsec_of_some_length")])
         .await;
-    assert_eq!(done.status(), StatusCode::SEE_OTHER);
+    assert_eq!(done.status(), 303);
     assert_hides(&eddy.page(&path).await, &["Nothing is accepted before"]);
     before
 }
@@ -406,13 +295,11 @@ async fn a_secret_is_set_later(eddy: &Visitor, workspace: &str) -> String {
 /// it lives.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_has_webhooks() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
-    let eddy = world
-        .member(form.workspace, "eddy", MemberRole::Editor)
-        .await;
+    let (world, gateway, _worker, form) = World::with_recorded_form().await;
     let desk = Desk::start(&world).await;
-    let eddy = desk.visitor(&world, eddy).await;
+    let eddy = desk
+        .member(&world, form.workspace, "eddy", MemberRole::Editor)
+        .await;
     let workspace = form.workspace.to_string();
     let (hook, secret) = created(&world, &eddy, &workspace, &gateway.public_url()).await;
     let body = r#"{"hello": "world"}"#;
@@ -421,12 +308,10 @@ async fn an_editor_has_webhooks() {
     assert_eq!(forger.send(body).await.status, 401);
     world.await_signals(1).await;
     let id = "SELECT webhook_id::text FROM webhooks WHERE name = 'Tool'";
-    let id: String = world.database.query_one(id, &[]).await.unwrap().get(0);
+    let id: String = world.value(id).await;
     let path = format!("/webhooks/{id}");
-    eventually("the refusal is told", async || {
-        eddy.page(&path).await.contains("belongs to another secret")
-    })
-    .await;
+    let is_told = async || eddy.page(&path).await.contains("belongs to another secret");
+    eventually("the refusal is told", is_told).await;
     let page = eddy.page(&path).await;
     assert_tells(&page, &[&hook.address.to_string(), ">generic</a>"]);
     assert_hides(&page, &[&secret]);
@@ -456,11 +341,7 @@ async fn an_editor_has_webhooks() {
     ] {
         let form = [("workspace", workspace.as_str()), ("name", "Wrong")];
         let refused = eddy.order("/webhooks", &[&form[..], &wrong].concat()).await;
-        assert_eq!(
-            refused.status(),
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "{wrong:?}"
-        );
+        assert_eq!(refused.status(), 422, "{wrong:?}");
         let told = refused.text().await.unwrap();
         assert!(told.contains(words), "{wrong:?}: {told}");
     }
@@ -475,10 +356,7 @@ async fn an_editor_has_webhooks() {
     let successor = Webhook::new(&gateway.public_url(), address, fresh.clone());
     assert!(successor.send(body).await.is_duplicate(), "both remember");
     let deleted = format!("/webhooks/{}/delete", address.webhook);
-    assert_eq!(
-        eddy.order(&deleted, &[]).await.status(),
-        StatusCode::CONFLICT
-    );
+    assert_eq!(eddy.order(&deleted, &[]).await.status(), 409);
     place(&eddy.order(&deleted, &[("sure", "yes")]).await);
     assert_eq!(successor.send(body).await.status, 401);
 }
@@ -492,8 +370,7 @@ async fn owners_govern() {
     let boss_id = world
         .member(form.workspace, "boss", MemberRole::Owner)
         .await;
-    let desk = Desk::start(world).await;
-    let boss = desk.visitor(world, boss_id).await;
+    let (desk, boss) = Desk::with_visitor(world, boss_id).await;
     let workspace = form.workspace.to_string();
     let at = ("workspace", workspace.as_str());
 
@@ -505,19 +382,19 @@ async fn owners_govern() {
     ];
     place(&boss.order("/people", &invited).await);
     let new = "SELECT user_id::text FROM users WHERE email = 'new@example.com'";
-    let new: String = world.database.query_one(new, &[]).await.unwrap().get(0);
+    let new: String = world.value(new).await;
     // Who asks somebody in does not say what everybody calls them: they do.
     let called = "SELECT count(*) FROM users WHERE name = 'new@example.com'";
     world.assert_count(called, 1).await;
     let newcomer = desk.visitor(world, &new).await;
     newcomer.assert_shows("/me", "as new@example.com").await;
     let nameless = newcomer.order("/me", &[("name", "\n")]).await;
-    assert_eq!(nameless.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(nameless.status(), 400);
     place(&newcomer.order("/me", &[("name", "Newcomer")]).await);
     boss.assert_shows("/people", "Newcomer").await;
     let wrong = [at, ("email", "nobody"), ("role", "viewer")];
     let refused = boss.order("/people", &wrong).await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(refused.status(), 422);
     let set = [
         at,
         ("user", new.as_str()),
@@ -525,8 +402,7 @@ async fn owners_govern() {
         ("how", "set"),
     ];
     place(&boss.order("/people/change", &set).await);
-    let roles = "SELECT count(*) FROM members WHERE role = 'editor'";
-    world.assert_count(roles, 1).await;
+    world.assert_rows("members WHERE role = 'editor'", 1).await;
 
     // What ends is said before: the link of a form whose owner has no rights any more.
     let owner = form.owner.to_string();
@@ -538,10 +414,7 @@ async fn owners_govern() {
     ];
     let asked = boss.order("/people/change", &deactivate).await;
     let asked = asked.text().await.unwrap();
-    assert!(
-        asked.contains("These form links end") && asked.contains("Contact"),
-        "{asked}"
-    );
+    assert_tells(&asked, &["These form links end", "Contact"]);
     form.assert_lives().await;
 
     let policy = |text: &str, how: &'static str, version: &'static str| {
@@ -573,18 +446,13 @@ async fn owners_govern() {
     let asking = format!("{asking}{}", " ".repeat(200_000));
     let preview = policy(&asking, "check", "0").await.text().await.unwrap();
     assert!(preview.contains("becomes approve"), "{preview}");
-    let versions = "SELECT count(*) FROM policies";
-    world.assert_count(versions, 0).await; // nothing was set
+    world.assert_rows("policies", 0).await; // nothing was set
     let invalid = policy("{}", "set", "0").await;
-    assert_eq!(invalid.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(invalid.status(), 422);
     place(&policy(&asking, "set", "0").await);
     let late = policy(&asking, "set", "0").await;
-    assert_eq!(
-        late.status(),
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "another has set one"
-    );
-    world.assert_count(versions, 1).await;
+    assert_eq!(late.status(), 422, "another has set one");
+    world.assert_rows("policies", 1).await;
     // In rows: each press shows what the policy would be, and sets nothing.
     let rules = r#"{"rules": [{"when": {"host": ["a.example"]}, "decision": "deny"}],
         "default": "deny"}"#;
@@ -623,7 +491,7 @@ async fn owners_govern() {
         assert_tells(&page, &told);
         assert_hides(&page, &[not_told]);
     }
-    world.assert_count(versions, 1).await;
+    world.assert_rows("policies", 1).await;
     let page = boss.page("/policy").await;
     for told in [
         "Ask for approval of a request when the account is crm",
@@ -635,12 +503,12 @@ async fn owners_govern() {
     }
     // Told by e-mail, and through an account of one's own only.
     let foreign = "SELECT account_id::text FROM connected_accounts";
-    let foreign: String = world.database.query_one(foreign, &[]).await.unwrap().get(0);
+    let foreign: String = world.value(foreign).await;
     let notices = [at, ("by_email", "yes"), ("account", "")];
     place(&boss.order("/people/notices", &notices).await);
     let notices = [at, ("by_email", "yes"), ("account", &foreign)];
     let refused = boss.order("/people/notices", &notices).await;
-    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    assert_eq!(refused.status(), 409);
     let own = world
         .connect(form.workspace, boss_id, "chat", "https://chat.example/hook")
         .await;
@@ -650,8 +518,7 @@ async fn owners_govern() {
     let set =
         "SELECT count(*) FROM workspaces WHERE notify_by_email AND notify_account IS NOT NULL";
     world.assert_count(set, 1).await;
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
+    scene.submit_until("k", "waiting_approval", 1).await;
 
     let sure = [("sure", "yes")];
     let deactivate = [&deactivate[..], &sure].concat();
@@ -667,10 +534,7 @@ async fn owners_govern() {
     place(&boss.order("/people/change", &removed).await);
     assert!(!boss.page("/people").await.contains("Newcomer"));
     let entries = world.order("audit list");
-    let mut entries = entries.as_array().unwrap().iter();
-    let entry = entries
-        .find(|entry| entry["subject"] == "policies")
-        .unwrap();
+    let entry = one_of(&entries, "subject", "policies");
     assert_holds(entry, json!({"proven_by": "link", "reason": "careful"}));
 
     // All that is the history of the workspace, for its owners.
@@ -688,8 +552,7 @@ async fn owners_govern() {
     let elsewhere = world.workspace("Elsewhere").await;
     let editor = MemberRole::Editor;
     for (workspace, role) in [(form.workspace, editor), (elsewhere, MemberRole::Owner)] {
-        let other = world.member(workspace, role.as_str(), role).await;
-        let other = desk.visitor(world, other).await;
+        let other = desk.member(world, workspace, role.as_str(), role).await;
         let path = format!("/history?workspace={}", form.workspace);
         let answer = other.get(&path).await;
         assert!(answer.status().is_client_error(), "{role}: {answer:?}");
@@ -710,8 +573,7 @@ async fn owners_ask_in_so_many_and_no_more() {
             SELECT '{workspace}', user_id, 'viewer' FROM users WHERE email LIKE '%@many.example'"
     );
     world.change(&many).await;
-    let desk = Desk::start(&world).await;
-    let boss = desk.visitor(&world, boss).await;
+    let (_desk, boss) = Desk::with_visitor(&world, boss).await;
     let at = workspace.to_string();
     let ask = async |email: &str| {
         let form = [
@@ -723,18 +585,9 @@ async fn owners_ask_in_so_many_and_no_more() {
     };
     place(&ask("last@example.com").await);
     let users = world.count("SELECT count(*) FROM users").await;
-    let refused = ask("further@example.com").await;
-    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(
-        refused
-            .text()
-            .await
-            .unwrap()
-            .contains("an operator can add them")
-    );
-    world
-        .assert_count("SELECT count(*) FROM users", users)
-        .await;
+    let refused = page_of(ask("further@example.com").await, 422).await;
+    assert_tells(&refused, &["an operator can add them"]);
+    world.assert_rows("users", users).await;
     let viewer = MemberRole::Viewer;
     let further = operator.invite(workspace, "further@example.com", "Further", viewer);
     further.await.unwrap();
@@ -745,8 +598,7 @@ async fn owners_ask_in_so_many_and_no_more() {
 async fn an_account_answers_only_what_was_sent() {
     let (_peer, scene) = Scene::posting("send").await;
     let question = scene.ask().await.approval_id;
-    let desk = Desk::start(&scene.world).await;
-    let owner = desk.visitor(&scene.world, scene.form.owner).await;
+    let (_desk, owner) = Desk::with_visitor(&scene.world, scene.form.owner).await;
     place(&owner.answer(question, "deny").await);
     scene.world.await_state("denied", 1).await;
     let page = owner.page("/accounts").await;
@@ -757,74 +609,39 @@ async fn an_account_answers_only_what_was_sent() {
     let question = scene.the_approval().await.approval_id;
     place(&owner.answer(question, "approve").await);
     scene.world.await_state("succeeded", 1).await;
-    owner
-        .assert_shows("/accounts", "It last answered 200")
-        .await;
+    let answered = "It last answered 200";
+    owner.assert_shows("/accounts", answered).await;
 }
 
 /// The orders of these rooms, who may give each, and what it carries. They are given by r(unner),
 /// e(ditor), o(wner of the workspace), m(aster of the workflow).
-const ORDERS: [(&str, &str, &str); 19] = [
-    (
-        "/forms",
-        "reo",
-        "workspace=WORKSPACE name=X definition=DEFINITION",
-    ),
-    (
-        "/forms/WORKFLOW/deploy",
-        "m",
-        "definition=DEFINITION how=deploy",
-    ),
-    ("/forms/WORKFLOW/copy", "reo", ""),
-    ("/forms/WORKFLOW/link", "m", ""),
-    ("/forms/WORKFLOW/activate", "m", ""),
-    ("/forms/WORKFLOW/link", "m", ""),
-    ("/forms/WORKFLOW/end-link", "eom", ""),
-    ("/forms/WORKFLOW/pause", "eom", ""),
-    ("/forms/WORKFLOW/draft", "eom", ""),
-    (
-        "/accounts/ACCOUNT/rotate",
-        "m",
-        "kind=bearer credential=a-token-of-mine",
-    ),
-    ("/accounts/ACCOUNT/disconnect", "m", "sure=yes"),
-    (
-        "/accounts",
-        "reo",
-        "workspace=WORKSPACE name=own base_url=https://x.example/ kind=bearer \
-         credential=a-token-of-mine",
-    ),
-    (
-        "/webhooks",
-        "eo",
-        "workspace=WORKSPACE name=W tool=letterbox",
-    ),
-    ("/webhooks/HOOK/replace", "eo", ""),
-    ("/webhooks/HOOK/delete", "eo", "sure=yes"),
-    (
-        "/people",
-        "o",
-        "workspace=WORKSPACE email=v@example.com name=V role=owner",
-    ),
-    (
-        "/people/change",
-        "o",
-        "workspace=WORKSPACE user=VICTIM role=runner how=set",
-    ),
-    (
-        "/policy",
-        "o",
-        concat!(
-            r#"workspace=WORKSPACE policy={"rules":[],"default":"deny"} version=0 how=set"#,
-            " previewed=49f0daf00beb87f7fe0e04288e4cec99f3d2c486fab7df85fbeb4bd23f5c6327"
-        ),
-    ),
-    (
-        "/people/notices",
-        "o",
-        "workspace=WORKSPACE by_email=yes account=",
-    ),
-];
+const ORDERS: &str = r#"
+    /forms                      | reo | workspace=WORKSPACE name=X definition=DEFINITION
+    /forms/WORKFLOW/deploy      | m   | definition=DEFINITION how=deploy
+    /forms/WORKFLOW/copy        | reo |
+    /forms/WORKFLOW/link        | m   |
+    /forms/WORKFLOW/activate    | m   |
+    /forms/WORKFLOW/link        | m   |
+    /forms/WORKFLOW/end-link    | eom |
+    /forms/WORKFLOW/pause       | eom |
+    /forms/WORKFLOW/draft       | eom |
+    /accounts/ACCOUNT/rotate    | m   | kind=bearer credential=a-token-of-mine
+    /accounts/ACCOUNT/disconnect | m  | sure=yes
+    /accounts                   | reo | workspace=WORKSPACE name=own OWN
+    /webhooks                   | eo  | workspace=WORKSPACE name=W tool=letterbox
+    /webhooks/HOOK/replace      | eo  |
+    /webhooks/HOOK/delete       | eo  | sure=yes
+    /people                     | o   | workspace=WORKSPACE email=v@example.com name=V role=owner
+    /people/change              | o   | workspace=WORKSPACE user=VICTIM role=runner how=set
+    /policy                     | o   | workspace=WORKSPACE version=0 how=set POLICY
+    /people/notices             | o   | workspace=WORKSPACE by_email=yes account="#;
+/// An account, but for its workspace and name.
+const OWN: &str = "base_url=https://x.example/ kind=bearer credential=a-token-of-mine";
+/// A policy, and the hash by which it was previewed.
+const POLICY: &str = concat!(
+    r#"policy={"rules":[],"default":"deny"} "#,
+    "previewed=49f0daf00beb87f7fe0e04288e4cec99f3d2c486fab7df85fbeb4bd23f5c6327"
+);
 
 /// Somebody of each role, by the letter of it; f(oreign) is an owner of another workspace.
 async fn people(world: &World, desk: &Desk, form: &Form) -> Vec<(char, Visitor)> {
@@ -854,8 +671,7 @@ async fn people(world: &World, desk: &Desk, form: &Form) -> Vec<(char, Visitor)>
 /// nothing, and what is foreign is not there.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_order_asks_for_its_role() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, _worker, form) = World::with_recorded_form().await;
     let account = world.connect_for(&form, "crm", "http://127.0.0.1:9/").await;
     let hook = world.webhook_in(&gateway, form.workspace).await;
     let victim = world
@@ -879,7 +695,8 @@ async fn every_order_asks_for_its_role() {
     let people = people(&world, &desk, &form).await;
     let unknown = uuid::Uuid::now_v7().to_string();
     let changes = async || world.count("SELECT count(*) FROM audit_log").await;
-    for (order, allowed, carried) in ORDERS {
+    for [order, allowed, carried] in table(ORDERS) {
+        let carried = carried.replace("OWN", OWN).replace("POLICY", POLICY);
         let carried = carried.split(' ').filter_map(|one| one.split_once('='));
         let carried: Vec<_> = carried.map(|(name, value)| (name, fill(value))).collect();
         let carried: Vec<_> = carried
@@ -909,28 +726,23 @@ async fn every_order_asks_for_its_role() {
         }
     }
     // And what is allowed is done.
-    let done = [
+    let owner =
+        "users JOIN members USING (user_id) WHERE email = 'v@example.com' AND role = 'owner'";
+    for (rows, expected) in [
         ("workflows WHERE name = 'X'", 4),
         ("connected_accounts WHERE name = 'own'", 4),
         ("webhooks WHERE name = 'W'", 2),
         ("policies", 1),
-        (
-            "members JOIN users USING (user_id) WHERE email = 'v@example.com' AND role = 'owner'",
-            1,
-        ),
-    ];
-    for (rows, expected) in done {
-        world
-            .assert_count(&format!("SELECT count(*) FROM {rows}"), expected)
-            .await;
+        (owner, 1),
+    ] {
+        world.assert_rows(rows, expected).await;
     }
 }
 
 /// What others wrote into a definition, a policy or a name is text in every room.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_members_wrote_is_text() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let hostile = "</textarea></pre><script>alert(1)</script>{{ 1234567 * 10 }}\u{202e}";
     let mut definition: Value = serde_json::from_str(&definition_with(json!([]))).unwrap();
     definition["form"]["title"] = hostile.into();

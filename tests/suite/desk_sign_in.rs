@@ -1,8 +1,7 @@
 //! Whose session a link begins, and what becomes of the session that the browser had.
 
 use letterbox_operator::{Browser, Operator, Orderer, Vouched};
-use letterbox_tests::{Desk, Visitor, World};
-use reqwest::StatusCode;
+use letterbox_tests::{Desk, Visitor, World, assert_hides, assert_tells};
 
 /// The page behind a link says as whom it signs in, and who is signed in there already; who goes on
 /// ends that session, for everybody who has it. Only looking ends nothing, and uses nothing up.
@@ -20,37 +19,21 @@ async fn a_link_says_whose_it_is_and_takes_the_place_of_a_session() {
     let link = desk.link(&world, "ada@example.com").await;
     let path = link.strip_prefix(&desk.url).unwrap();
     let http = reqwest::Client::new();
-    assert_eq!(
-        http.head(&link).send().await.unwrap().status(),
-        StatusCode::OK
-    );
+    assert_eq!(http.head(&link).send().await.unwrap().status(), 200);
     let page = browser.page(path).await;
-    assert!(page.contains("Sign in as ada@example.com"), "{page}");
-    assert!(
-        page.contains("You are signed in here as bob@example.com"),
-        "{page}"
-    );
-    assert_eq!(
-        browser.get("/").await.status(),
-        StatusCode::OK,
-        "looking ends nothing"
-    );
+    assert_tells(&page, &["Sign in as ada@example.com"]);
+    assert_tells(&page, &["You are signed in here as bob@example.com"]);
+    assert_eq!(browser.get("/").await.status(), 200, "looking ends nothing");
 
     let (_, token) = path.split_once("token=").unwrap();
     browser.keep(&browser.send("/sign-in", &[("token", token)]).await);
     browser.assert_shows("/", "href=\"/me\">ada</a>").await;
-    world.assert_count("SELECT count(*) FROM sessions", 1).await;
+    world.assert_rows("sessions", 1).await;
     browser.cookie = before;
-    assert_eq!(
-        browser.get("/").await.status(),
-        StatusCode::SEE_OTHER,
-        "ended at the server"
-    );
+    assert_eq!(browser.get("/").await.status(), 303, "ended at the server");
     let over = browser.page(path).await;
-    assert!(
-        over.contains("This link is over") && !over.contains("ada@"),
-        "{over}"
-    );
+    assert_tells(&over, &["This link is over"]);
+    assert_hides(&over, &["ada@"]);
 }
 
 /// Whoever was going somewhere arrives there, but nowhere else; and times are told as they chose.

@@ -1,22 +1,14 @@
 //! The doctor: finds what is wrong, says what mends it, changes nothing.
 
-use letterbox_tests::{MailServer, Servers, World, eventually};
+use letterbox_tests::{MailServer, Servers, World, assert_hides, assert_tells, eventually, one_of};
 use serde_json::Value;
 
 fn verdict<'f>(found: &'f Value, about: &str) -> &'f str {
-    let mut all = found.as_array().unwrap().iter();
-    let one = all.find(|one| one["about"] == about);
-    one.unwrap_or_else(|| panic!("nothing about {about}: {found:#}"))["verdict"]
-        .as_str()
-        .unwrap()
+    one_of(found, "about", about)["verdict"].as_str().unwrap()
 }
 
 fn examine(world: &World, settings: &[(&str, &str)]) -> (i32, Value) {
-    let output = world.letterbox_with(settings, "doctor --json");
-    let told = String::from_utf8(output.stdout).unwrap();
-    let value = serde_json::from_str(&told)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    (output.status.code().unwrap(), value)
+    world.judge(settings, "doctor")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,20 +56,18 @@ async fn what_is_wrong_is_found_with_its_mend() {
     }
     // Nothing is deleted until somebody wants it.
     assert_eq!(verdict(&found, "retention"), "warning");
-    let status = || String::from_utf8(world.letterbox("status").stdout).unwrap();
+    let status = || world.read("status");
     assert!(status().contains("\nkept forever "), "{}", status());
-    let deleting = world
-        .worker_with(&[("LETTERBOX_KEEP_RUNS_DAYS", "30")])
-        .await;
+    let keep = [("LETTERBOX_KEEP_RUNS_DAYS", "30")];
+    let deleting = world.worker_with(&keep).await;
     let (_, found) = examine(&world, &settings);
     assert_eq!(verdict(&found, "retention"), "fine");
     assert!(!status().contains("kept forever"), "{}", status());
     drop(deleting);
     // Processes that disagree, a proxy that nobody believes, and a policy that makes all wait.
     let https = ("LETTERBOX_BASE_URL", "https://letterbox.example.com");
-    let _other = world
-        .gateway_with(&[https, ("LETTERBOX_TRUSTED_PROXIES", "")])
-        .await;
+    let apart = [https, ("LETTERBOX_TRUSTED_PROXIES", "")];
+    let _other = world.gateway_with(&apart).await;
     let form = world.form(&gateway).await;
     let operator = world.operator().await;
     let asking = r#"{"rules": [], "default": "approve"}"#;
@@ -90,13 +80,10 @@ async fn what_is_wrong_is_found_with_its_mend() {
         assert_eq!(verdict(&found, about), "warning", "{about}: {found:#}");
     }
     assert_eq!(verdict(&found, "base URL"), "fine");
-    let all = found.as_array().unwrap().iter();
-    let differing = all.clone().find(|one| one["about"] == "settings").unwrap();
+    let differing = one_of(&found, "about", "settings");
     let differing = differing["detail"].as_str().unwrap();
-    assert!(
-        differing.contains("LETTERBOX_BASE_URL: ") && !differing.contains("LISTEN"),
-        "{differing}"
-    );
+    assert_tells(differing, &["LETTERBOX_BASE_URL: "]);
+    assert_hides(differing, &["LISTEN"]);
     // A transaction that was forgotten.
     let holding = world.session(letterbox_database::Role::Login).await;
     let begun = "BEGIN; SELECT pg_current_xact_id()";
@@ -106,15 +93,11 @@ async fn what_is_wrong_is_found_with_its_mend() {
     for about in ["queues", "broker"] {
         assert_eq!(verdict(&without, about), "warning", "not looked at");
     }
-    assert_eq!(
-        verdict(&without, "transactions"),
-        "fine",
-        "not open for long"
-    );
+    let transactions = verdict(&without, "transactions");
+    assert_eq!(transactions, "fine", "not open for long");
     let after = world.count("SELECT count(*) FROM audit_log").await;
     assert_eq!(after, audited, "it changes nothing");
-    let shown = world.letterbox("doctor");
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = world.read("doctor");
     assert!(shown.starts_with("FAILURE"), "the worst first: {shown}");
     assert!(shown.contains("=> ALTER SYSTEM SET fsync = on"), "{shown}");
 }
@@ -126,14 +109,11 @@ async fn notices_that_nobody_sends_are_found() {
     world.workspace("Silent").await;
     let _worker = world.worker().await;
     let said = async |about: &str| verdict(&examine(&world, &[]).1, about).to_owned();
-    eventually("the worker is alive", async || {
-        said("workers").await == "fine"
-    })
-    .await;
+    let is_alive = async || said("workers").await == "fine";
+    eventually("the worker is alive", is_alive).await;
     assert_eq!(said("e-mail").await, "fine");
-    world
-        .change("UPDATE workspaces SET notify_by_email = true")
-        .await;
+    let notify = "UPDATE workspaces SET notify_by_email = true";
+    world.change(notify).await;
     assert_eq!(said("e-mail").await, "warning");
     let mail = MailServer::start().await;
     let settings = [

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use letterbox_database::Role;
 use letterbox_tests::{
-    Form, Process, World, command_file, definition_with, eventually, folder, post,
+    Form, Process, World, command_file, definition_with, eventually, folder, one_of, post,
     problems_of_definition, problems_of_documents, problems_of_policy,
 };
 use serde_json::{Value, json};
@@ -136,16 +136,9 @@ async fn a_workspace_is_as_its_file_says() {
     assert_eq!(problems_of_documents(&wanted), [""; 0]);
     let plan = files.apply(&wanted, "--plan");
     assert_eq!(plan["is_applied"], false);
-    let policy = plan["steps"].as_array().unwrap().iter();
-    let policy = policy
-        .clone()
-        .find(|step| step["kind"] == "policy")
-        .unwrap();
-    let told = "send of Leads: allow -> approve";
-    assert!(
-        policy["changes"].as_array().unwrap().contains(&told.into()),
-        "{policy}"
-    );
+    let policy = &one_of(&plan["steps"], "kind", "policy")["changes"];
+    let told = "send of Leads: allow -> approve".into();
+    assert!(policy.as_array().unwrap().contains(&told), "{policy}");
     assert_eq!(steps(&plan).len(), 12);
     assert_eq!(
         world.order("workspace list"),
@@ -417,9 +410,8 @@ async fn pruning_a_successor_ends_both() {
     let webhook = |name: &str| json!({"kind": "webhook", "name": name});
     files.apply(&acme_with([webhook("old"), webhook("kept")]), "--yes");
     let listed = world.order("webhook list --workspace Acme");
-    let mut listed = listed.as_array().unwrap().iter();
-    let old = listed.find(|one| one["name"] == "old").unwrap();
-    let old = old["webhook_id"].as_str().unwrap();
+    let old = one_of(&listed, "name", "old")["webhook_id"].as_str();
+    let old = old.unwrap();
     world.order(format!("webhook replace {old} --overlap 1h"));
     let few = acme_with([webhook("kept")]);
     let pruned = files.apply(&few, "--prune --yes");
@@ -441,29 +433,20 @@ async fn pruning_a_successor_ends_both() {
 async fn what_is_not_understood_is_refused() {
     let world = World::new().await;
     let prefix = uuid::Uuid::new_v4().simple().to_string();
+    let beside = "[[documents]]\nkind = \"workspace\"\nname = \"A\"\n[[document]]\nx = 1";
+    let workspace = r#"{"kind": "workspace", "name": "A"}"#;
+    let policy = r#"{"rules": [], "default": "deny", "default": "allow"}"#;
+    let policy = format!(r#"[{workspace}, {{"kind": "policy", "policy": {policy}}}]"#);
+    let twice = format!(r#"[{workspace}, {{"kind": "webhook", "name": "w"}}, {workspace}]"#);
     for (extension, text, why) in [
-        (
-            "toml",
-            "[[documents]]\nkind = \"workspace\"\nname = \"A\"\n[[document]]\nx = 1",
-            "beside",
-        ),
+        ("toml", beside, "beside"),
         (
             "json",
-            r#"{"kind": "workspace", "name": "A", "name": "B"}"#,
+            &workspace.replace('}', r#", "name": "B"}"#),
             "twice",
         ),
-        (
-            "json",
-            r#"[{"kind": "workspace", "name": "A"}, {"kind": "policy", "policy":
-            {"rules": [], "default": "deny", "default": "allow"}}]"#,
-            "twice",
-        ),
-        (
-            "json",
-            r#"[{"kind": "workspace", "name": "A"}, {"kind": "webhook", "name": "w"},
-            {"kind": "workspace", "name": "A"}]"#,
-            "another document",
-        ),
+        ("json", &policy, "twice"),
+        ("json", &twice, "another document"),
     ] {
         let file = command_file(&format!("{prefix}.{extension}"), text);
         let (_, told) = world.refusal(format!("apply {file} --yes"));
@@ -522,9 +505,7 @@ secret = "later"
     assert!(!shown.contains("-of-a-tool"), "{shown}");
     assert_eq!(world.order_with(&settings, &command)["steps"], json!([]));
     let webhooks = world.order("webhook list --workspace Toml");
-    let mut webhooks = webhooks.as_array().unwrap().iter();
-    let later = webhooks.find(|webhook| webhook["name"] == "later").unwrap();
-    assert_eq!(later["awaits_secret"], true);
+    assert_eq!(one_of(&webhooks, "name", "later")["awaits_secret"], true);
     assert_eq!(world.order("webhook list --workspace Second"), json!([]));
     // The secret that was given signs.
     let gateway = world.gateway().await;
@@ -631,8 +612,7 @@ async fn a_plan_changes_and_locks_nothing() {
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = true.into();
     files.apply(&wanted, "--yes");
     let form = form_of(&world, &gateway, "Leads");
-    form.assert_accepts("a").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&form, "a", "failed", 1).await;
     // Of every kind something is new, another or gone.
     of(&mut wanted, "workspace", "Acme")["is_searchable"] = false.into();
     of(&mut wanted, "member", "ada@example.com")["role"] = "viewer".into();
@@ -661,15 +641,8 @@ async fn a_plan_changes_and_locks_nothing() {
     holding.batch_execute(everything).await.unwrap();
     let planned = files.apply(&wanted, "--prune --plan");
     holding.batch_execute("ROLLBACK").await.unwrap();
-    let sending: Vec<_> = planned["steps"].as_array().unwrap().iter().collect();
-    let policy = sending
-        .iter()
-        .find(|step| step["kind"] == "policy")
-        .unwrap();
-    assert_eq!(
-        policy["changes"][1], "send of Leads: approve -> deny",
-        "{policy}"
-    );
+    let policy = &one_of(&planned["steps"], "kind", "policy")["changes"];
+    assert_eq!(policy[1], "send of Leads: approve -> deny", "{policy}");
     let separator = if world.database_url.contains('?') {
         '&'
     } else {
@@ -833,16 +806,14 @@ async fn a_search_ends_after_the_commit() {
         let (_, told) = world.refusal("run list --workspace Acme --field name=Ada");
         assert!(told.contains("search by submitted value is off"), "{told}");
     };
-    form.assert_accepts("a").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&form, "a", "failed", 1).await;
     world.assert_count(found, 1).await;
     files.apply(&wanted(false), "--yes");
     world.assert_count(found, 0).await;
     is_off();
 
     files.apply(&wanted(true), "--yes");
-    form.assert_accepts("b").await;
-    world.await_state("failed", 2).await;
+    world.submit_until(&form, "b", "failed", 2).await;
     let holding = world.session(Role::Login).await;
     let held = "BEGIN; SELECT FROM runs FOR UPDATE; SELECT FROM run_usage FOR UPDATE";
     holding.batch_execute(held).await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use letterbox_tests::{Process, World, binary};
+use letterbox_tests::{Process, World, binary, one_of};
 
 /// Two keys, the second of which sealed everything so far.
 fn rotated(keys: &str) -> String {
@@ -12,18 +12,15 @@ fn rotated(keys: &str) -> String {
 
 /// Whether every sealed value opens with these keys.
 fn all_open(world: &World, keys: &[(&str, &str)]) -> bool {
-    let output = world.letterbox_with(keys, "check --json");
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let mut all = found.as_array().unwrap().iter();
-    all.any(|one| one["about"] == "secrets" && one["verdict"] == "fine")
+    let (_, found) = world.judge(keys, "check");
+    one_of(&found, "about", "secrets")["verdict"] == "fine"
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rotation_that_dies_is_repeated() {
     for side in ["before", "after"] {
         for way in ["crash", "error", "slow"] {
-            let (world, gateway) = World::with_gateway().await;
-            let webhook = world.webhook(&gateway).await;
+            let (world, gateway, webhook) = World::with_webhook().await;
             for _ in 0..3 {
                 world.webhook_in(&gateway, webhook.address.workspace).await;
             }

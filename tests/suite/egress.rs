@@ -6,15 +6,15 @@ use std::sync::{
 };
 
 use letterbox_tests::{
-    Peer, Reply, Scene, World, assert_hides, assert_tells, command_file, definition_with, post,
+    Authority, Peer, Reply, Scene, World, assert_hides, assert_tells, command_file, post,
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::{pki_types::PrivatePkcs8KeyDer, server::WebPkiClientVerifier};
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+use tokio_rustls::TlsAcceptor;
 
 #[tokio::test]
 async fn requests_leave_for_the_open_internet_only() {
@@ -35,36 +35,25 @@ async fn requests_leave_for_the_open_internet_only() {
         "169.254.169.254",
         "10.0.0.1",
     ];
-    for (n, host) in hosts.iter().enumerate() {
-        let name = format!("account {n}");
-        let url = format!("http://{host}:{port}");
-        world.connect_for(&plain, &name, &url).await;
+    let mut failed = 0;
+    let mut assert_fails = async |url: &str, why: &str| {
+        failed += 1;
+        let name = format!("account {failed}");
+        world.connect_for(&plain, &name, url).await;
         let mut action = post("send");
         action["account"] = name.into();
         let form = world.redeployed(&gateway, &plain, json!([action])).await;
-        form.assert_accepts("k").await;
-        world.await_state("failed", n as i64 + 1).await;
-        world.assert_failed(&form, "private or reserved").await;
+        world.submit_until(&form, "k", "failed", failed).await;
+        world.assert_failed(&form, why).await;
+    };
+    for host in hosts {
+        assert_fails(&format!("http://{host}:{port}"), "private or reserved").await;
     }
     assert_eq!(inner.received(), []);
 
     // Not in clear, and not to other ports.
-    for (n, url) in ["http://192.0.43.8", "https://192.0.43.8:25"]
-        .iter()
-        .enumerate()
-    {
-        let name = format!("public {n}");
-        let (workspace, owner) = (plain.workspace, plain.owner);
-        world.connect(workspace, owner, &name, url).await;
-        let mut action = post("send");
-        action["account"] = name.into();
-        let definition = definition_with(json!([action]));
-        let form = world.form_of(&gateway, workspace, owner, &definition).await;
-        form.assert_accepts("k").await;
-        let before = (hosts.len() + n) as i64;
-        world.await_state("failed", before + 1).await;
-        world.assert_failed(&form, "by https on port 443").await;
-    }
+    assert_fails("http://192.0.43.8", "by https on port 443").await;
+    assert_fails("https://192.0.43.8:25", "by https on port 443").await;
 }
 
 #[tokio::test]
@@ -77,45 +66,13 @@ async fn a_redirect_is_not_followed() {
     .await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     world.assert_failed(form, "307").await;
     assert_eq!((peer.received().len(), target.received().len()), (1, 0));
 }
 
 /// A server behind TLS that answers 200 to whatever it gets; how many requests it has got.
-async fn https(certificate: &CertifiedIssuer<'_, KeyPair>, params: CertificateParams) -> Https {
-    https_for(None, certificate, params).await
-}
-
-/// The same, for clients that show a certificate of this authority, if one is given.
-async fn https_for(
-    clients: Option<&CertifiedIssuer<'_, KeyPair>>,
-    certificate: &CertifiedIssuer<'_, KeyPair>,
-    params: CertificateParams,
-) -> Https {
-    let key = KeyPair::generate().unwrap();
-    let own = params.signed_by(&key, certificate).unwrap();
-    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let shown = clients.map(|authority| {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority.der().clone()).unwrap();
-        let roots = Arc::new(roots);
-        let shown = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-        shown.build().unwrap()
-    });
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap();
-    let config = match shown {
-        Some(shown) => config.with_client_cert_verifier(shown),
-        None => config.with_no_client_auth(),
-    };
-    let config = config
-        .with_single_cert(vec![own.der().clone()], key.into())
-        .unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+async fn https(acceptor: TlsAcceptor) -> Https {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let url = format!("https://localhost:{port}");
@@ -144,12 +101,6 @@ async fn https_for(
 struct Https {
     url: String,
     requests: Arc<AtomicUsize>,
-}
-
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(vec![]).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
 fn named(name: &str) -> CertificateParams {
@@ -190,15 +141,15 @@ async fn proxy(inner: u16) -> (u16, Arc<Mutex<Vec<String>>>) {
 /// server's certificate is of an authority of the settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_leave_through_a_proxy() {
-    let private = authority();
-    let server = https(&private, named("crm.example")).await;
+    let private = Authority::default();
+    let server = https(private.acceptor("crm.example")).await;
     let (port, asked) = proxy(server.url.parse::<url::Url>().unwrap().port().unwrap()).await;
     let file = |name: &str, text: &str| {
         let name = format!("{name}-{}", uuid::Uuid::new_v4());
         let path = letterbox_tests::folder().join(letterbox_tests::command_file(&name, text));
         path.to_str().unwrap().to_owned()
     };
-    let authorities = file("authorities.pem", &private.pem());
+    let authorities = private.file().to_str().unwrap().to_owned();
     let password = file("proxy", &format!("http://user:p%40ss@127.0.0.1:{port}\n"));
     let (world, gateway) = World::with_gateway().await;
     let settings = [
@@ -208,9 +159,8 @@ async fn requests_leave_through_a_proxy() {
     ];
     let _worker = world.worker_with(&settings).await;
     let form_at = async |url: &str| {
-        let form = world
-            .acting_form(&gateway, url, json!([post("send")]))
-            .await;
+        let form = world.acting_form(&gateway, url, json!([post("send")]));
+        let form = form.await;
         form.assert_accepts("k").await;
         form
     };
@@ -229,24 +179,17 @@ async fn requests_leave_through_a_proxy() {
     }
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 1, "{asked:?}");
-    assert!(
-        asked[0].starts_with("CONNECT crm.example:443 "),
-        "{asked:?}"
-    );
-    let doctor = world.letterbox("doctor").stdout;
-    let doctor = String::from_utf8(doctor).unwrap();
-    assert_tells(
-        &doctor,
-        &[&format!("actions leave through http://127.0.0.1:{port}, ")],
-    );
+    let connect = "CONNECT crm.example:443 ";
+    assert!(asked[0].starts_with(connect), "{asked:?}");
+    let doctor = world.read("doctor");
+    let told = format!("actions leave through http://127.0.0.1:{port}, ");
+    assert_tells(&doctor, &[&told]);
     assert_hides(&doctor, &["p%40ss", "p@ss"]);
 
+    let with_path = "http://user:canary@127.0.0.1:1/path";
     for (setting, value) in [
         ("LETTERBOX_EGRESS_PROXY", "socks5://user:canary@127.0.0.1:1"),
-        (
-            "LETTERBOX_EGRESS_PROXY",
-            "http://user:canary@127.0.0.1:1/path",
-        ),
+        ("LETTERBOX_EGRESS_PROXY", with_path),
         ("LETTERBOX_EGRESS_CA_FILE", &*password),
     ] {
         let mut refused = world.start("letterbox-worker", &[(setting, value)]);
@@ -259,10 +202,8 @@ async fn requests_leave_through_a_proxy() {
 /// A credential goes to a server that proves who it is, and to no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_certificate_gets_nothing() {
-    let (trusted, unknown) = (authority(), authority());
-    let roots = format!("roots-{}.pem", uuid::Uuid::new_v4());
-    let roots = letterbox_tests::command_file(&roots, &trusted.pem());
-    let roots = letterbox_tests::folder().join(roots);
+    let (trusted, unknown) = (Authority::default(), Authority::default());
+    let roots = trusted.file();
     let mut expired = named("localhost");
     expired.not_before = rcgen::date_time_ymd(2001, 1, 1);
     expired.not_after = rcgen::date_time_ymd(2001, 1, 2);
@@ -274,47 +215,43 @@ async fn a_bad_certificate_gets_nothing() {
         ("LETTERBOX_RETRY_MILLISECONDS", "2"),
     ];
     let _worker = world.worker_with(&settings).await;
-    for (number, (certificate, params)) in [
-        (&trusted, expired),
-        (&trusted, named("other.example")),
-        (&unknown, named("localhost")),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let server = https(certificate, params).await;
+    for (number, acceptor) in (1..).zip([
+        trusted.acceptor_of(expired),
+        trusted.acceptor("other.example"),
+        unknown.acceptor("localhost"),
+    ]) {
+        let server = https(acceptor).await;
         let actions = json!([post("send")]);
         let form = world.acting_form(&gateway, &server.url, actions).await;
-        form.assert_accepts("k").await;
-        world.await_state("failed", number as i64 + 1).await;
+        world.submit_until(&form, "k", "failed", number).await;
         let failure = world.run_of(&form).await.row.failure.unwrap();
         assert!(failure.contains("certificate"), "{failure}");
         assert_eq!(server.requests.load(Relaxed), 0, "{failure}");
     }
-    let server = https(&trusted, named("localhost")).await;
+    let server = https(trusted.acceptor("localhost")).await;
     let actions = json!([post("send")]);
     let form = world.acting_form(&gateway, &server.url, actions).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
     assert_eq!(server.requests.load(Relaxed), 1);
 }
 
 /// An account's server is shown the account's certificate; another credential needs one, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_account_shows_its_certificate() {
-    let (private, clients) = (authority(), authority());
-    let server = https_for(Some(&clients), &private, named("localhost")).await;
+    let (private, clients) = (Authority::default(), Authority::default());
+    let acceptor = private.acceptor_for(Some(&clients), named("localhost"));
+    let server = https(acceptor).await;
     let file =
         |name: &str, text: &str| command_file(&format!("{name}-{}", uuid::Uuid::new_v4()), text);
     let pair = || {
         let key = KeyPair::generate().unwrap();
-        let certificate = named("letterbox").signed_by(&key, &clients).unwrap();
+        let certificate = clients.sign(named("letterbox"), &key);
         let key = file("key.pem", &key.serialize_pem());
         (file("certificate.pem", &certificate.pem()), key)
     };
     let [(certificate, key), (other, other_key)] = [pair(), pair()];
     let (world, gateway) = World::with_gateway().await;
-    let authorities = letterbox_tests::folder().join(file("authorities", &private.pem()));
+    let authorities = private.file();
     let settings = [
         ("LETTERBOX_EGRESS_CA_FILE", authorities.to_str().unwrap()),
         ("LETTERBOX_EGRESS_ALLOW", "127.0.0.1,::1"),
@@ -335,35 +272,30 @@ async fn an_account_shows_its_certificate() {
         assert!(!output.status.success());
         assert_tells(&String::from_utf8(output.stderr).unwrap(), &[why]);
     };
-    refused(
-        connect("crm", &shown(&certificate, &other_key)),
-        "belong together",
-    );
-    refused(connect("crm", &shown(&key, &key)), "belong together");
-    assert!(connect("bare", "--no-credential").status.success());
-    assert!(
-        connect("shown", &shown(&certificate, &key))
-            .status
-            .success()
-    );
-    let run = async |account: &str| {
+    for wrong in [shown(&certificate, &other_key), shown(&key, &key)] {
+        refused(connect("crm", &wrong), "belong together");
+    }
+    for (name, secret) in [
+        ("bare", "--no-credential"),
+        ("shown", &shown(&certificate, &key)),
+    ] {
+        assert!(connect(name, secret).status.success(), "{name}");
+    }
+    let run = async |account: &str, state: &str, nth: i64| {
         let mut action = post("send");
         action["account"] = account.into();
         let form = world.redeployed(&gateway, &plain, json!([action])).await;
-        form.assert_accepts("k").await;
+        world.submit_until(&form, "k", state, nth).await;
     };
-    run("bare").await;
-    world.await_state("failed", 1).await;
+    run("bare", "failed", 1).await;
     assert_eq!(server.requests.load(Relaxed), 0);
-    run("shown").await;
-    world.await_state("succeeded", 1).await;
+    run("shown", "succeeded", 1).await;
     let accounts = world.order(format!("account list --workspace {}", plain.workspace));
     let shows = |one: &serde_json::Value| one["has_certificate"] == (one["name"] == "shown");
     assert!(accounts.as_array().unwrap().iter().all(shows), "{accounts}");
     let rotate = |secret: &str| world.letterbox(format!("account rotate shown {secret}"));
     refused(rotate("--no-credential"), "give that again");
     assert!(rotate(&shown(&other, &other_key)).status.success());
-    run("shown").await;
-    world.await_state("succeeded", 2).await;
+    run("shown", "succeeded", 2).await;
     assert_eq!(server.requests.load(Relaxed), 2);
 }

@@ -152,8 +152,7 @@ async fn what_follows_an_action_that_a_submitter_can_make_fail_is_steered() {
     .await;
     let when = json!({"untrusted": "control"});
     scene.set_rule(when, "deny").await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("denied", 1).await;
+    scene.submit_until("k", "denied", 1).await;
     let story = scene.world.run_of(&scene.form).await;
     let told = story
         .actions
@@ -169,8 +168,7 @@ async fn what_follows_an_action_that_a_submitter_can_make_fail_is_steered() {
 #[tokio::test]
 async fn only_the_owners_accounts_are_used() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway) = World::with_gateway().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, plain) = World::with_form().await;
     let owner = MemberRole::Owner;
     let other = world.member(plain.workspace, "other", owner).await;
     let elsewhere = world.form(&gateway).await.workspace;
@@ -188,16 +186,13 @@ async fn only_the_owners_accounts_are_used() {
     assert_tells(&warnings[0], &["crm"]);
     let form = world.relink(&form).await;
     let _worker = world.worker().await;
-    form.assert_accepts("a").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&form, "a", "failed", 1).await;
     world.assert_failed(&form, "no connected account").await;
 
     let account = world.connect_for(&plain, "crm", &peer.url).await;
-    form.assert_accepts("b").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "b", "succeeded", 1).await;
     world.disconnect(account.account_id).await;
-    form.assert_accepts("c").await;
-    world.await_state("failed", 2).await;
+    world.submit_until(&form, "c", "failed", 2).await;
     let rows = "connected_accounts WHERE credential_sealed IS NOT NULL";
     world.assert_rows(rows, 2).await;
     peer.await_received(1).await;

@@ -105,16 +105,12 @@ async fn every_state_is_listed() {
     let scene = Scene::new(&peer, json!([post("send")])).await;
     let (world, form) = (&scene.world, &scene.form);
     let workspace = form.workspace;
-    form.assert_accepts("failed").await;
-    world.await_state("failed", 1).await;
-    form.assert_accepts("succeeded").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("failed", "failed", 1).await;
+    scene.submit_until("succeeded", "succeeded", 1).await;
     world.order(format!("workspace hold {workspace}"));
-    form.assert_accepts("queued").await;
-    world.await_state("queued", 1).await;
+    scene.submit_until("queued", "queued", 1).await;
     world.order(format!("workspace settings {workspace} --run-allowance 0"));
-    form.assert_accepts("refused").await;
-    world.await_state("refused", 1).await;
+    scene.submit_until("refused", "refused", 1).await;
     for (states, runs) in [
         ("--state failed", 1),
         ("--state succeeded", 1),
@@ -154,8 +150,7 @@ async fn things_are_named_by_names_and_beginnings_of_ids() {
     assert_eq!(world.order("workflow show trial")["state"], "deployed");
     world.order("webhook create --workspace acme --name crm");
 
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let run = scene.the_run().await.row.run_id.to_string();
     let shown = world.order(format!("run show {}", &run[..30]));
     assert_eq!(shown["run_id"], run);
@@ -267,8 +262,7 @@ async fn a_flooded_form_takes_a_few_lines() {
     for number in 0..5 {
         scene.form.assert_accepts(&format!("k{number}")).await;
     }
-    other.assert_accepts("k").await;
-    world.await_state("waiting_approval", 6).await;
+    world.submit_until(&other, "k", "waiting_approval", 6).await;
 
     let listed = world.order("approval list --limit 2");
     assert_eq!(count(&listed), 3);
@@ -391,8 +385,7 @@ async fn what_people_write_comes_out_as_it_went_in() {
 async fn an_input_that_is_not_json_is_shown() {
     let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("a").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("a", "succeeded", 1).await;
     world.change("UPDATE runs SET input = '\\x7bff'").await;
     let id = scene.the_run().await.row.run_id;
     let shown = world.order(format!("run show {id}"));
@@ -439,8 +432,7 @@ impl Drop for Following {
 async fn runs_are_followed() {
     let scene = Scene::recording().await;
     let (world, form) = (&scene.world, &scene.form);
-    form.assert_accepts("a").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("a", "succeeded", 1).await;
     let first = scene.the_run().await.row.run_id.to_string();
     let command = format!("run list --workspace {} --follow", form.workspace);
     let mut following = Following::start(world, &command);
@@ -451,8 +443,7 @@ async fn runs_are_followed() {
     );
 
     world.order(format!("workspace hold {}", form.workspace));
-    form.assert_accepts("b").await;
-    world.await_state("queued", 1).await;
+    scene.submit_until("b", "queued", 1).await;
     let second = scene.the_run().await.row.run_id.to_string();
     let line = following.line();
     assert!(

@@ -10,8 +10,7 @@ use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_are_followed() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     webhook.send("[0]").await;
     world.await_signals(1).await;
     let workspace = webhook.address.workspace.to_string();
@@ -24,8 +23,7 @@ async fn signals_are_followed() {
 /// As an operator follows them while a tool is set up: refusals, and orders.
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_and_orders_are_followed() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let id = webhook.address.webhook.to_string();
     let mut refusals = Following::start(&world, &["webhook", "log", &id]);
     let mut orders = Following::start(&world, &["audit", "list", "--limit", "1"]);

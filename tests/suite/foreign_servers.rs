@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use letterbox_tests::{
-    CHAT, Peer, Received, Reply, Scene, World, call, call_with, command_file, definition_with,
-    model_answer, post, results_in,
+    CHAT, Peer, Received, Reply, Scene, World, assert_holds, call, call_with, command_file,
+    model_answer, one_of, post, results_in, table,
 };
 use letterbox_workflow::actions::Branch;
 use serde_json::{Value, json};
@@ -31,31 +31,22 @@ async fn what_is_not_found_is_created() {
         _ => Reply::Status(201),
     })
     .await;
-    let find = call_with(
-        "find",
-        "GET",
-        "/people/{{ form.name }}",
-        json!({"expect": [404]}),
-    );
-    let create = call_with(
-        "create",
-        "POST",
-        "/people",
-        json!({"form": {"Body": "Hello {{ form.name }}", "To": "+49301"}}),
-    );
+    let path = "/people/{{ form.name }}";
+    let find = call_with("find", "GET", path, json!({"expect": [404]}));
+    let hello = json!({"form": {"Body": "Hello {{ form.name }}", "To": "+49301"}});
+    let create = call_with("create", "POST", "/people", hello);
     let actions = json!([
         find,
         {"id": "new", "type": "condition", "if": "actions.find.status == 404", "then": [create]},
     ]);
     let scene = Scene::new(&peer, actions).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let received = peer.await_received(2).await;
     let form = received[1].header("content-type");
     assert_eq!(form, Some("application/x-www-form-urlencoded"));
     assert_eq!(received[1].body, "Body=Hello+Ada&To=%2B49301");
     // Without `expect` it is a failure, and the comparison is warned of.
-    let find = call("find", "GET", "/people/{{ form.name }}");
+    let find = call("find", "GET", path);
     let then = json!({"id": "new", "type": "condition", "if": "actions.find.status == 404"});
     let actions = json!([find, then]);
     assert_fails(&scene, actions, 1, "answered with status 404").await;
@@ -84,18 +75,14 @@ async fn an_answer_that_cannot_be_used_says_why() {
         ])
     };
     let scene = Scene::new(&peer, using("/marked")).await;
-    scene.form.assert_accepts("marked").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("marked", "succeeded", 1).await;
     assert_eq!(peer.await_received(2).await[1].json(), json!({"n": 7}));
-    for (number, (path, why)) in [
+    for (number, (path, why)) in (1..).zip([
         ("/long", "\"a\" is longer than 65536 bytes, and was cut"),
         ("/page", "\"a\" is not JSON"),
         ("/moved", "status 308: moved to https://new.example"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        assert_fails(&scene, using(path), number as i64 + 1, why).await;
+    ]) {
+        assert_fails(&scene, using(path), number, why).await;
     }
 }
 
@@ -152,30 +139,18 @@ async fn a_part_of_a_long_answer_is_kept() {
     let told = received.last().unwrap().json()["messages"][3]["content"].clone();
     assert_eq!(told, r#"{"body":[{"n":"found"}],"status":200}"#);
     let cut = json!({"keep": "/results/0"});
-    for (number, (path, reading, why)) in (1..).zip([
-        (
-            "/none",
-            kept,
-            "the answer of \"a\" has nothing at /results/0",
-        ),
-        (
-            "/long",
-            cut,
-            "\"a\" is longer than 65536 bytes, and was cut",
-        ),
-    ]) {
+    let nothing = "the answer of \"a\" has nothing at /results/0";
+    let long = "\"a\" is longer than 65536 bytes, and was cut";
+    for (number, (path, reading, why)) in
+        (1..).zip([("/none", kept, nothing), ("/long", cut, long)])
+    {
         assert_fails(&scene, using(path, reading, "body.n"), number, why).await;
     }
-    let lengths: Vec<i32> = scene
-        .world
-        .column(
-            "SELECT octet_length(answer_sealed) FROM run_actions WHERE answer_sealed IS NOT NULL",
-        )
-        .await;
-    assert!(
-        lengths.len() == 2 && lengths.iter().all(|one| *one < 200),
-        "{lengths:?}"
-    );
+    let lengths =
+        "SELECT octet_length(answer_sealed) FROM run_actions WHERE answer_sealed IS NOT NULL";
+    let lengths: Vec<i32> = scene.world.column(lengths).await;
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths.iter().all(|one| *one < 200), "{lengths:?}");
 }
 
 /// It says 200 and that it has failed; and 409 to an attempt that repeats one without an answer.
@@ -188,11 +163,9 @@ async fn what_was_not_done_or_perhaps_was_says_so() {
     })
     .await;
     let scene = Scene::new(&peer, json!([post("conflict")])).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("failed", 1).await;
-    scene
-        .assert_failed("409; an earlier attempt, which got no answer, may have done it")
-        .await;
+    scene.submit_until("k", "failed", 1).await;
+    let why = "409; an earlier attempt, which got no answer, may have done it";
+    scene.assert_failed(why).await;
     let failing = json!([
         post("sends"),
         {"id": "sent", "type": "condition", "if": "actions.sends.body.success", "else": [
@@ -214,18 +187,14 @@ async fn a_mail_of_html_is_written_safely() {
     }});
     let scene = Scene::new(&peer, json!([call_with("mail", "POST", "/mail", body)])).await;
     let name = "<a href=\"https://evil.example\">Ada & Co</a>";
-    scene
-        .form
-        .assert_accepts_with("k", json!({ "name": name }))
-        .await;
+    let values = json!({ "name": name });
+    scene.form.assert_accepts_with("k", values).await;
     let sent = peer.await_received(1).await[0].json();
     let safe =
         "&lt;a href=&quot;https:&#x2f;&#x2f;evil.example&quot;&gt;Ada &amp; Co&lt;&#x2f;a&gt;";
     assert_eq!(sent["html"], format!("<p>{safe}</p>"));
-    assert!(
-        !sent["link"].as_str().unwrap().contains(['<', '"', ' ']),
-        "{sent}"
-    );
+    let link = sent["link"].as_str().unwrap();
+    assert!(!link.contains(['<', '"', ' ']), "{sent}");
     assert_eq!(sent["year"].as_str().unwrap().len(), 4);
 }
 
@@ -267,17 +236,11 @@ async fn models_answer_yes_and_no_in_their_ways() {
     .await;
     let scene = Scene::new(&peer, json!([question("new")])).await;
     let mut form = scene.form.clone();
-    for (number, model) in ["new", "bold", "why", "think", "parts"]
-        .into_iter()
-        .enumerate()
-    {
+    for (number, model) in (1..).zip(["new", "bold", "why", "think", "parts"]) {
         let actions = json!([question(model)]);
         form = scene.world.redeployed(&scene.gateway, &form, actions).await;
         form.assert_accepts(model).await;
-        scene
-            .world
-            .await_state("succeeded", number as i64 + 1)
-            .await;
+        scene.world.await_state("succeeded", number).await;
         let story = scene.world.run_of(&form).await;
         assert_eq!(story.actions[0].branch, Some(Branch::Then), "{model}");
     }
@@ -332,33 +295,18 @@ async fn a_long_question_does_not_hold_up_a_stop() {
 #[tokio::test]
 async fn credentials_come_as_servers_want_them() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway, _worker) = World::with_both().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, _worker, plain) = World::with_recorded_form().await;
     let file = |name: &str, text: &str| command_file(&format!("foreign.{name}"), text);
     let (key, pair) = (file("key", "k-1"), file("pair", "ada:p:w\n"));
-    let kinds = [
-        (
-            "token",
-            format!("--bearer-file {key}"),
-            "authorization",
-            Some("Bearer k-1"),
-        ),
-        (
-            "key",
-            format!("--header X-Api-Key --value-file {key}"),
-            "x-api-key",
-            Some("k-1"),
-        ),
-        (
-            "basic",
-            format!("--basic-file {pair}"),
-            "authorization",
-            Some("Basic YWRhOnA6dw=="),
-        ),
-        ("open", "--no-credential".to_owned(), "authorization", None),
-    ];
+    let kinds = table::<4>(
+        "token | --bearer-file KEY                   | authorization | Bearer k-1
+         key   | --header X-Api-Key --value-file KEY | x-api-key     | k-1
+         basic | --basic-file PAIR                   | authorization | Basic YWRhOnA6dw==
+         open  | --no-credential                     | authorization |",
+    );
     let mut actions = Vec::new();
-    for (name, secret, ..) in &kinds {
+    for [name, secret, ..] in &kinds {
+        let secret = secret.replace("KEY", &key).replace("PAIR", &pair);
         world.order(format!(
             "account connect --workspace {} --user {} --name {name} --base-url {} {secret}",
             plain.workspace, plain.owner, peer.url
@@ -367,44 +315,33 @@ async fn credentials_come_as_servers_want_them() {
         action["account"] = (*name).into();
         actions.push(action);
     }
-    let definition = definition_with(actions.into());
-    let form = world
-        .form_of(&gateway, plain.workspace, plain.owner, &definition)
-        .await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
-    for (received, (name, _, header, value)) in peer.await_received(4).await.iter().zip(kinds) {
-        assert_eq!(received.header(header), value, "{name}");
+    let form = world.redeployed(&gateway, &plain, actions.into()).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
+    for (received, [name, _, header, value]) in peer.await_received(4).await.iter().zip(kinds) {
+        assert_eq!(received.header(header).unwrap_or_default(), value, "{name}");
     }
 }
 
 #[tokio::test]
 async fn token_servers_give_tokens_in_their_ways() {
-    let peer = Peer::start(|request, _| match request.target.as_str() {
-        "/token/text" => reply(
-            200,
-            r#"{"access_token":"t1","token_type":"Bearer","expires_in":"3600"}"#,
-        ),
-        "/token/list" => reply(
-            200,
-            r#"{"access_token":"t2","token_type":"bearer","scope":["a","b"]}"#,
-        ),
+    let text = r#"{"access_token":"t1","token_type":"Bearer","expires_in":"3600"}"#;
+    let list = r#"{"access_token":"t2","token_type":"bearer","scope":["a","b"]}"#;
+    let wrong = r#"{"status":"BAD_CLIENT_ID","message":"no such client"}"#;
+    let peer = Peer::start(move |request, _| match request.target.as_str() {
+        "/token/text" => reply(200, text),
+        "/token/list" => reply(200, list),
         "/token/bare" => reply(200, r#"{"access_token":"t3"}"#),
         "/token/form" => reply(200, "access_token=t4&token_type=bearer&scope=a"),
         "/token/body" => match request.body.contains("client_secret=") {
             true => reply(200, r#"{"access_token":"t5","token_type":"bearer"}"#),
             false => reply(400, r#"{"status":"BAD_CLIENT_SECRET","message":"missing"}"#),
         },
-        "/token/wrong" => reply(
-            400,
-            r#"{"status":"BAD_CLIENT_ID","message":"no such client"}"#,
-        ),
+        "/token/wrong" => reply(400, wrong),
         "/token/page" => reply(404, "<html>nothing here"),
         _ => Reply::Status(200),
     })
     .await;
-    let (world, gateway) = World::with_gateway().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, plain) = World::with_form().await;
     let secret = command_file("foreign.secret", "a secret");
     let kinds = ["text", "list", "bare", "form", "body", "wrong", "page"];
     for kind in kinds {
@@ -417,54 +354,33 @@ async fn token_servers_give_tokens_in_their_ways() {
         ));
     }
     let _worker = world.worker().await;
-    world
-        .await_rows("connected_accounts WHERE waits_for IS NULL", 5)
-        .await;
+    let ready = "connected_accounts WHERE waits_for IS NULL";
+    world.await_rows(ready, 5).await;
     world.await_rows("grants WHERE error IS NOT NULL", 2).await;
-    let told: Vec<String> = world
-        .column("SELECT error FROM grants WHERE error IS NOT NULL ORDER BY error")
-        .await;
-    assert_eq!(
-        told[0],
-        r#"it answered with status 400: "BAD_CLIENT_ID: no such client""#
-    );
-    assert!(
-        told[1].starts_with("it answered with status 404 and nothing"),
-        "{told:?}"
-    );
+    let told = "SELECT error FROM grants WHERE error IS NOT NULL ORDER BY error";
+    let told: Vec<String> = world.column(told).await;
+    let wrong = r#"it answered with status 400: "BAD_CLIENT_ID: no such client""#;
+    assert_eq!(told[0], wrong);
+    let page = "it answered with status 404 and nothing";
+    assert!(told[1].starts_with(page), "{told:?}");
     let accounts = world.order(format!("account list --workspace {}", plain.workspace));
-    let accounts = accounts.as_array().unwrap();
     let ready = |account: &&Value| account["waits_for"].is_null();
-    assert_eq!(accounts.iter().filter(ready).count(), 5);
+    let all = accounts.as_array().unwrap().iter();
+    assert_eq!(all.filter(ready).count(), 5);
     // From the first failure on it is the same reason wherever somebody looks.
     let mut action = post("send");
     action["account"] = "page".into();
-    let definition = definition_with(json!([action]));
-    let form = world
-        .form_of(&gateway, plain.workspace, plain.owner, &definition)
-        .await;
+    let form = world.redeployed(&gateway, &plain, json!([action])).await;
     form.assert_accepts("k").await;
-    world
-        .await_rows("active_runs WHERE state = 'ready'", 1)
-        .await;
+    let ready = "active_runs WHERE state = 'ready'";
+    world.await_rows(ready, 1).await;
     let run = world.run_of(&form).await;
     let sentence = format!("for a token of the account page: {}", told[1]);
     assert_eq!(run.waits().as_ref(), Some(&sentence));
-    let shown = world
-        .letterbox(format!("run show {}", run.row.run_id))
-        .stdout;
-    let shown = String::from_utf8(shown).unwrap();
+    let shown = world.read(format!("run show {}", run.row.run_id));
     assert!(shown.contains(&sentence), "{shown}");
     let (_, status) = crate::status::status(&world);
-    let unconnected = status["unconnected"].as_array().unwrap();
-    let page = unconnected
-        .iter()
-        .find(|one| one["account"] == "page")
-        .unwrap();
-    assert_eq!(
-        (&page["error"], &page["waits_for"]),
-        (&json!(told[1]), &json!("token"))
-    );
-    let page = accounts.iter().find(|one| one["name"] == "page").unwrap();
-    assert_eq!(page["error"], told[1]);
+    let page = one_of(&status["unconnected"], "account", "page");
+    assert_holds(page, json!({"error": told[1], "waits_for": "token"}));
+    assert_eq!(one_of(&accounts, "name", "page")["error"], told[1]);
 }

@@ -136,8 +136,7 @@ async fn the_last_place_is_kept_for_who_has_it() {
 
 #[tokio::test]
 async fn the_database_counts_up_only() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let operator = world.operator().await;
     closing(&operator, &form, after(2)).await;
     for statement in [
@@ -157,8 +156,7 @@ async fn the_database_counts_up_only() {
 
 #[tokio::test]
 async fn moves_say_which_links_they_end() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, form) = World::with_form().await;
     let (workspace, owner, workflow) = (form.workspace, form.owner, form.workflow);
     let moves = [
         format!("workflow deploy {workflow}"),

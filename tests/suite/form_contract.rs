@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_form_is_read_submitted_and_runs_once() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
 
     let read = form.read().await;
     assert_eq!(read.status, 200);
@@ -19,8 +18,7 @@ async fn a_form_is_read_submitted_and_runs_once() {
     assert_hides(&read.body, &["null", "confirmationMessage"]);
 
     form.submit("one", &payload()).await.assert_accepted();
-    let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
-    world.await_count("the run is over", over, 1).await;
+    world.await_rows("runs WHERE state = 'succeeded'", 1).await;
     let (owner, workflow) = (form.owner, form.workflow);
     let recorded = format!(
         "runs WHERE run_as = '{owner}' AND workflow_id = '{workflow}' AND state = 'succeeded'
@@ -76,8 +74,7 @@ async fn an_unavailable_form_does_not_say_why() {
 
 #[tokio::test]
 async fn a_bad_submission_is_told_what_is_wrong() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let good = json!({"token": form.token, "idempotencyKey": "k", "payload": payload()});
     let with = |name: &str, value: Value| {
         let mut body = good.clone();
@@ -171,8 +168,7 @@ async fn a_bad_submission_is_told_what_is_wrong() {
 /// The first check that fails answers.
 #[tokio::test]
 async fn checks_come_in_their_order() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (_world, _gateway, form) = World::with_form().await;
     let (dead, invalid) = (form.with_token(&"x".repeat(64)), json!({}));
 
     let big = vec![b'x'; 65_537];

@@ -216,8 +216,7 @@ async fn retry_after_is_true_to_the_second() {
 /// A gateway that has refused waits until the time is over, and then lets through.
 #[tokio::test]
 async fn an_exhausted_limit_becomes_free_again() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     form.assert_lives().await;
     let nearly = "UPDATE rate_limits
         SET hits = array_fill(clock_timestamp() - interval '55 seconds', ARRAY[20])

@@ -106,8 +106,7 @@ async fn plain_sql_ends_the_link_too() {
     }
 
     // A new owner, who may run.
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let other = world
         .member(form.workspace, "other", MemberRole::Runner)
         .await;
@@ -118,8 +117,7 @@ async fn plain_sql_ends_the_link_too() {
 
 #[tokio::test]
 async fn other_changes_leave_the_link_alone() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, form) = World::with_form().await;
     let neighbour = world.form_in(&gateway, form.workspace, form.owner).await;
     world.set_owner_role(&form, MemberRole::Runner).await;
     world.set_allowance(form.workspace, Some(0)).await;
@@ -134,8 +132,7 @@ async fn other_changes_leave_the_link_alone() {
 /// What the database never lets happen, whoever asks.
 #[tokio::test]
 async fn the_database_refuses_what_would_revive_a_link() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     world.redeploy(form.workflow).await;
     let again =
         "INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id, token_sha256)
@@ -168,8 +165,7 @@ async fn the_database_refuses_what_would_revive_a_link() {
 /// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_link_outlives_a_concurrent_move() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let workflow = form.workflow;
     let live = "SELECT count(*) FROM form_links WHERE ended_at IS NULL";
     for round in 0..12 {
@@ -203,8 +199,7 @@ async fn no_link_outlives_a_concurrent_move() {
 
 #[tokio::test]
 async fn tokens_are_stored_as_their_hash_only() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     assert_eq!(form.token.len(), 64, "256 bits as hexadecimal digits");
     let holds = "SELECT count(*) FROM form_links WHERE token_sha256 = sha256($1)";
     let token = form.token.as_bytes();

@@ -29,8 +29,7 @@ const LOGO: &str = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAA
     2mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==";
 
 async fn the_page_says_whose_form_it_is(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let page = json!({
         "organization": "Acme Gardens", "logo": LOGO, "color": "#0b6e4f", "button": "Send request",
         "privacy_url": "https://example.com/privacy", "continue_url": "https://example.com/next",
@@ -59,8 +58,7 @@ async fn the_page_says_whose_form_it_is(engine: Engine) {
     assert_eq!(page.evaluate(privacy).await, expected);
     page.picture("owner").await;
     page.answer("Ada").await;
-    page.press("Send request").await;
-    page.await_text("Thank you").await;
+    page.press_for("Send request", "Thank you").await;
     let next = "document.querySelector('#next a').href";
     assert_eq!(page.evaluate(next).await, "https://example.com/next");
     page.close().await;
@@ -113,10 +111,7 @@ async fn without_a_language_the_page_speaks_the_readers(engine: Engine) {
         ("he,xx", "en", "he"),
         ("xx", "en", "ar"),
     ] {
-        let reader = Reader {
-            languages: Some(languages),
-            ..Reader::default()
-        };
+        let reader = Reader::of(languages);
         let page = Browser::start_for(engine, 1280, 900, reader).await;
         for (form, language) in [(&english, of_english), (&arabic, of_arabic)] {
             page.open(&site.link(form)).await;
@@ -162,10 +157,7 @@ async fn a_checkbox_is_shown_like_other_fields(engine: Engine) {
     let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
     definition["form"]["fields"][4]["placeholder"] = "You can withdraw later".into();
     let form = site.form_of(&definition).await;
-    let dark = Reader {
-        dark: true,
-        ..Reader::default()
-    };
+    let dark = Reader::in_the_dark();
     let page = Browser::start_for(engine, 1280, 900, dark).await;
     page.visit(&site, &form).await;
     page.await_text("You can withdraw later").await;
@@ -187,8 +179,7 @@ async fn a_checkbox_is_shown_like_other_fields(engine: Engine) {
     same("backgroundColor").await;
     let frame = same("borderTopColor").await;
     page.picture("checkbox-dark").await;
-    page.press("Submit").await;
-    page.await_text("Please tick this box.").await;
+    page.press_for("Submit", "Please tick this box.").await;
     assert_ne!(same("borderTopColor").await, frame);
     page.picture("checkbox-dark-wrong").await;
     page.close().await;
@@ -226,8 +217,7 @@ async fn a_form_is_framed_by_those_whom_its_owner_names(engine: Engine) {
 
 /// Takes the page through all its states, and looks at each.
 async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &str) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let look = json!({"locale": locale, "organization": "Acme", "logo": LOGO,
         "color": "#ffd400", "privacy_url": "https://example.com/privacy",
         "continue_url": "https://example.com/next"});
@@ -247,8 +237,7 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     let words = page.promised(&words).await;
     let say = |word: &str| words[word].as_str().unwrap().to_owned();
     page.assert_usable(&format!("{name}-form")).await;
-    page.press(&say("submit")).await;
-    page.await_text(&say("whichNumber")).await;
+    page.press_for(&say("submit"), &say("whichNumber")).await;
     page.assert_usable(&format!("{name}-errors")).await;
 
     page.fill_in("Seats", "3").await;
@@ -256,8 +245,7 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     let submitting = "window.fetch = ((real) => (url, request) => request?.method === 'POST' \
         && !window.passes ? Promise.reject(new Error('away')) : real(url, request))(fetch)";
     page.evaluate(submitting).await;
-    page.press(&say("submit")).await;
-    page.await_text(&say("notResponding")).await;
+    page.press_for(&say("submit"), &say("notResponding")).await;
     page.assert_usable(&format!("{name}-outage")).await;
     let hurry = "window.setTimeout = ((real) => (then, after) => \
         real(then, after === 1000 ? 1 : after))(setTimeout)";
@@ -265,8 +253,7 @@ async fn use_every_state(engine: Engine, reader: Reader, locale: Locale, name: &
     page.await_text(&say("notSent")).await;
     page.assert_usable(&format!("{name}-not-sent")).await;
     page.evaluate("window.passes = true").await;
-    page.press(&say("retry")).await;
-    page.await_text(&say("thanks")).await;
+    page.press_for(&say("retry"), &say("thanks")).await;
     page.assert_usable(&format!("{name}-done")).await;
 
     page.visit(&site, &form).await;
@@ -295,14 +282,8 @@ async fn everybody_can_use_every_state_of_the_page(engine: Engine) {
 
 async fn everybody_can_use_it_in_their_own_way(engine: Engine) {
     let reader = Reader::default();
-    let arabic = Reader {
-        languages: Some("ar"),
-        ..reader
-    };
-    let dark = Reader {
-        dark: true,
-        ..reader
-    };
+    let arabic = Reader::of("ar");
+    let dark = Reader::in_the_dark();
     let forced = Reader {
         forced_colors: true,
         ..reader

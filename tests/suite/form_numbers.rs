@@ -29,8 +29,7 @@ async fn number_form(site: &Site, page: Value) -> Form {
 /// What a person has typed is what is sent, digit for digit; what could be two numbers is asked
 /// back.
 async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let form = number_form(&site, json!({})).await;
     let page = Browser::start(engine, 1280, 900).await;
     let sent = [
@@ -45,8 +44,7 @@ async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
         page.open(&site.link(&form)).await;
         page.await_text("Numbers").await;
         page.fill_in("How many", typed).await;
-        page.press("Submit").await;
-        page.await_text("Thank you").await;
+        page.press_for("Submit", "Thank you").await;
         site.world.await_runs(number as i64 + 1).await;
         assert_eq!(
             site.inputs().await[number],
@@ -61,12 +59,10 @@ async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
         page.await_text("Numbers").await;
         for wrong in ["seven", "1,2,3", "-"] {
             page.fill_in("How many", wrong).await;
-            page.press("Submit").await;
-            page.await_text("Please enter a number.").await;
+            page.press_for("Submit", "Please enter a number.").await;
         }
         page.fill_in("How many", "1.234").await;
-        page.press("Submit").await;
-        page.await_text("Which number do you mean?").await;
+        page.press_for("Submit", "Which number do you mean?").await;
         let text = page
             .evaluate("document.querySelector('main').innerText")
             .await;
@@ -75,10 +71,8 @@ async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
             "{text}"
         );
         page.picture("desktop-which-number").await;
-        page.press(choice).await;
-        page.await_text(&format!("= {choice}")).await;
-        page.press("Submit").await;
-        page.await_text("Thank you").await;
+        page.press_for(choice, &format!("= {choice}")).await;
+        page.press_for("Submit", "Thank you").await;
         site.world.await_runs(sent + 1).await;
         let inputs = site.inputs().await;
         assert_eq!(inputs.last(), Some(&format!("{{\"n\":{json}}}")));
@@ -88,8 +82,7 @@ async fn numbers_are_sent_as_they_were_meant(engine: Engine) {
 
 /// In a language with other marks the page says a number in them, every digit, and sends JSON's.
 async fn numbers_are_said_as_the_language_writes_them(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let form = number_form(&site, json!({"locale": "de"})).await;
     let page = Browser::start(engine, 1280, 900).await;
     let said = [
@@ -106,8 +99,7 @@ async fn numbers_are_said_as_the_language_writes_them(engine: Engine) {
         page.await_text("Numbers").await;
         page.fill_in("How many", typed).await;
         page.await_text(&format!("= {said}")).await;
-        page.press("Absenden").await;
-        page.await_text("Vielen Dank").await;
+        page.press_for("Absenden", "Vielen Dank").await;
         site.world.await_runs(number as i64 + 1).await;
         assert_eq!(site.inputs().await[number], format!("{{\"n\":{json}}}"));
     }
@@ -115,15 +107,13 @@ async fn numbers_are_said_as_the_language_writes_them(engine: Engine) {
     page.open(&site.link(&form)).await;
     page.await_text("Numbers").await;
     page.fill_in("How many", "1.234").await;
-    page.press("Absenden").await;
-    page.await_text("Welche Zahl meinen Sie?").await;
+    page.press_for("Absenden", "Welche Zahl meinen Sie?").await;
     let choices = "[...document.querySelectorAll('.choices .choice')].map((one) => one.innerText)";
     let expected = json!(["1234", "1,234 (zwischen 1 und 2)"]);
     assert_eq!(page.evaluate(choices).await, expected);
     page.press("1,234 (zwischen 1 und 2)").await;
     page.await_text("= 1,234 (zwischen 1 und 2)").await;
-    page.press("Absenden").await;
-    page.await_text("Vielen Dank").await;
+    page.press_for("Absenden", "Vielen Dank").await;
     site.world.await_runs(said.len() as i64 + 1).await;
     assert_eq!(site.inputs().await.last().unwrap(), "{\"n\":1.234}");
 

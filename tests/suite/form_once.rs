@@ -29,8 +29,7 @@ async fn a_reload_counts_once_and_loses_nothing(engine: Engine) {
     let site = Site::of(world, &[("AMQP_URL", &broker.url)]).await;
     let _worker = site.world.worker().await;
     let form = site.form().await;
-    let page = Browser::start(engine, 1280, 900).await;
-    page.visit(&site, &form).await;
+    let page = Browser::visiting(engine, &site, &form).await;
     page.fill_in("Your name", "Ada").await;
     page.fill_in("Message", "Not to be lost").await;
     page.page.refresh().await.unwrap();
@@ -63,13 +62,11 @@ async fn a_reload_counts_once_and_loses_nothing(engine: Engine) {
 async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
     let site = Site::new().await;
     let form = site.form().await;
-    let page = Browser::start(engine, 1280, 900).await;
-    page.visit(&site, &form).await;
+    let page = Browser::visiting(engine, &site, &form).await;
     page.answer("Ada").await;
     page.fill_in("Message", "Not to be lost").await;
     let second = site.world.relink(&form).await;
-    page.press("Submit").await;
-    page.await_text("This form is not available").await;
+    page.press_for("Submit", "This form is not available").await;
     page.await_text("What you have written").await;
     page.await_text("Not to be lost").await;
     page.picture("desktop-dead-link").await;
@@ -97,11 +94,9 @@ async fn what_was_written_to_a_dead_link_is_not_lost(engine: Engine) {
 
 /// A tab that was duplicated is another answer, however alike it begins.
 async fn a_duplicated_tab_counts_by_itself(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let form = site.form().await;
-    let page = Browser::start(engine, 1280, 900).await;
-    page.visit(&site, &form).await;
+    let page = Browser::visiting(engine, &site, &form).await;
     page.answer("Ada").await;
     let first = page.page.window().await.unwrap();
     // A window that a page opens gets a copy of what its tab has stored.
@@ -111,11 +106,9 @@ async fn a_duplicated_tab_counts_by_itself(engine: Engine) {
     page.await_text("Contact us").await;
     assert_eq!(page.value("Your name").await, "Ada", "a copy");
     page.fill_in("Your name", "Bob").await;
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     page.page.switch_to_window(first).await.unwrap();
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     site.world.await_runs(2).await;
     let inputs = site.inputs().await;
     let of_bob = inputs.iter().filter(|input| input.contains("Bob"));
@@ -139,10 +132,8 @@ async fn lose_an_answer(page: &Browser) {
 /// The service has recorded it, and the page does not know: whoever loads it again, in a copy of
 /// the tab or behind a new link, sends the same under the same key.
 async fn what_was_recorded_unseen_counts_once(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let form = site.form().await;
-    let claims = "SELECT count(*) FROM form_submissions";
     let page = Browser::start(engine, 1280, 900).await;
     let first = page.page.window().await.unwrap();
 
@@ -158,7 +149,7 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     page.await_text("Thank you").await;
     page.switch_from(&first).await;
     page.await_text("Thank you").await;
-    site.world.assert_count(claims, 1).await;
+    site.world.assert_rows("form_submissions", 1).await;
     page.page.switch_to_window(first).await.unwrap();
 
     // The link dies before the page knows.
@@ -167,7 +158,7 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     lose_an_answer(&page).await;
     page.press("Submit").await;
     page.await_text("The service is not responding.").await;
-    site.world.assert_count(claims, 2).await;
+    site.world.assert_rows("form_submissions", 2).await;
     let renewed = site.world.relink(&form).await;
     page.evaluate("window.passes = true").await;
     page.await_text("This form is not available").await;
@@ -176,9 +167,8 @@ async fn what_was_recorded_unseen_counts_once(engine: Engine) {
     page.open(&site.link(&renewed)).await;
     page.await_text("If you send them unchanged, they count once.")
         .await;
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
-    site.world.assert_count(claims, 2).await;
+    page.press_for("Submit", "Thank you").await;
+    site.world.assert_rows("form_submissions", 2).await;
     site.world.await_runs(2).await;
     page.close().await;
 }

@@ -18,8 +18,7 @@ in_every_browser! {
 }
 
 async fn a_form_is_filled_in_and_submitted(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let form = site.form().await;
     let phone = Browser::start(engine, 360, 780).await;
     phone.visit(&site, &form).await;
@@ -31,8 +30,7 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
 
     // Mistakes are listed, announced, and tied to their fields.
     phone.fill_in("E-mail address", "nobody").await;
-    phone.press("Submit").await;
-    phone.await_text("Please check your answers").await;
+    phone.press_for("Submit", "Please check your answers").await;
     assert_eq!(phone.evaluate("document.activeElement.id").await, "summary");
     assert_eq!(phone.evaluate("document.title").await, "Error: Contact us");
     let role = "document.activeElement.getAttribute('role')";
@@ -64,8 +62,7 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     phone.fill_in("E-mail address", "ada@example.com").await;
     phone.fill_in("Seats", "2.5").await;
     phone.tick("I accept the terms").await;
-    phone.press("Submit").await;
-    phone.await_text("Thank you").await;
+    phone.press_for("Submit", "Thank you").await;
     phone.await_text("Your answers have been received.").await;
     assert_eq!(
         phone.evaluate("document.title").await,
@@ -83,10 +80,7 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
     phone.close().await;
 
     // In the dark, and after the link has died.
-    let dark = Reader {
-        dark: true,
-        ..Reader::default()
-    };
+    let dark = Reader::in_the_dark();
     let desktop = Browser::start_for(engine, 1280, 900, dark).await;
     desktop.visit(&site, &form).await;
     let is_dark = "matchMedia('(prefers-color-scheme: dark)').matches";
@@ -105,8 +99,7 @@ async fn a_form_is_filled_in_and_submitted(engine: Engine) {
 
 /// A text with choices is a list: a link fills in what is in it, and nothing else.
 async fn one_of_a_list_is_chosen(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let mut definition: Value = serde_json::from_str(DEFINITION).unwrap();
     definition["form"]["fields"][0]["choices"] = json!(["Rye", "Sourdough", "\"Best\""]);
     let form = site.form_of(&definition).await;
@@ -126,11 +119,9 @@ async fn one_of_a_list_is_chosen(engine: Engine) {
     // What was filled in before is kept.
     let list = page.field("Your name").await;
     list.select_by_value("").await.unwrap();
-    page.press("Submit").await;
-    page.await_text("Please fill in this field.").await;
+    page.press_for("Submit", "Please fill in this field.").await;
     list.select_by_value("\"Best\"").await.unwrap();
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     site.world.await_runs(1).await;
     let expected = json!({"name": "\"Best\"", "email": "ada@example.com", "terms": true});
     let input: Value = serde_json::from_str(&site.inputs().await[0]).unwrap();
@@ -156,8 +147,7 @@ fn value_of(kind: FieldType, length: usize) -> Value {
 async fn a_refusal_of_the_service_names_the_label(engine: Engine) {
     let site = Site::new().await;
     let form = site.form().await;
-    let page = Browser::start(engine, 1280, 900).await;
-    page.visit(&site, &form).await;
+    let page = Browser::visiting(engine, &site, &form).await;
     page.answer("Ada").await;
     // Something stands between the two.
     let other = "const real = window.fetch; window.fetch = (url, options) => real(url, options.body
@@ -176,8 +166,7 @@ async fn a_refusal_of_the_service_names_the_label(engine: Engine) {
 async fn near_the_limit_the_page_counts(engine: Engine) {
     let site = Site::new().await;
     let form = site.form().await;
-    let page = Browser::start(engine, 1280, 900).await;
-    page.visit(&site, &form).await;
+    let page = Browser::visiting(engine, &site, &form).await;
     let max = FieldType::Text.max_length().unwrap();
     enter(&page, "Your name", &"\u{1f600}".repeat(max - 3).into()).await;
     page.await_text("Characters left: 3").await;
@@ -200,8 +189,7 @@ async fn enter(page: &Browser, label: &str, value: &Value) {
 }
 
 async fn page_and_service_hold_every_type_of_field_to_the_same_bound(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let field = |kind: &FieldType| {
         let word = kind.as_str();
         json!({"key": word, "label": format!("A {word}"), "type": word, "required": false})
@@ -236,8 +224,7 @@ async fn page_and_service_hold_every_type_of_field_to_the_same_bound(engine: Eng
     for (word, value) in &longest {
         enter(&page, &format!("A {word}"), value).await;
     }
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     page.close().await;
     site.world.await_runs(2).await;
     for input in site.world.column::<Vec<u8>>("SELECT input FROM runs").await {

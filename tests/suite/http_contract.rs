@@ -18,8 +18,7 @@ fn assert_common(answer: &Answer) {
 
 #[tokio::test]
 async fn unknown_paths_and_methods_get_envelopes() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (_world, gateway, webhook) = World::with_webhook().await;
     let base = gateway.public_url();
     let ask =
         async |method: Method, url: String| Answer::to(gateway.http.request(method, url)).await;

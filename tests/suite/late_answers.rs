@@ -160,8 +160,7 @@ async fn what_is_put_off_after_its_run_is_over_begins_anew() {
     let policy = json!({"rules": [], "default": "approve"}).to_string();
     let setting = operator.set_policy(form.workspace, &policy);
     setting.await.unwrap();
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
+    world.submit_until(form, "k", "waiting_approval", 1).await;
     let first = world.waiting(form.workspace).await.remove(0);
     world.approve(first.approval_id, form.owner).await;
     apart.answer_unrecorded(&peer, &gate, 1).await;

@@ -112,8 +112,7 @@ async fn what_was_moved_is_a_repeat_and_what_is_not_recorded_stays() {
 /// A closed link still knows its keys, and takes no new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_link_finds_what_was_moved() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     let soon = Closing {
         at: Some(Timestamp::now() + Duration::from_secs(2)),
         ..Closing::default()
@@ -134,8 +133,7 @@ async fn a_closed_link_finds_what_was_moved() {
 /// A claim of a submission is kept for a day, in which its repeats are compared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submissions_claim_is_kept_for_a_day() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     form.assert_accepts("k").await;
     world.await_runs(1).await;
     let mut mover = Mover::eager(database(&world, Role::Worker)).keeping(Duration::from_secs(60));
@@ -384,8 +382,7 @@ async fn the_memory_knows_what_a_plain_set_knows() {
 /// before the first one is emptied: they do not see what was done since they began.
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_stay_until_older_claims_are_over() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     assert!(webhook.send("0").await.is_first());
     world.await_signals(1).await;
     let mut mover = mover(&world);
@@ -449,8 +446,7 @@ async fn claims_are_refused_at_another_isolation_level() {
 /// what its snapshot shows.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_moved_stays_for_older_snapshots() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let mut mover = mover(&world);
     let retired = "SELECT count(*) FROM memory_segments WHERE state = 'retired'";
     let dump = world.session(Role::Login).await;
@@ -491,8 +487,7 @@ async fn what_was_moved_stays_for_older_snapshots() {
 /// be seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_copied_stays_for_a_while_and_while_it_is_locked() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
     let copied = "SELECT count(*) FROM memory_segments WHERE state = 'copied'";
@@ -585,8 +580,7 @@ async fn a_mover_that_has_slept_writes_nothing() {
 /// An operator's word for a lost claim does not bring back what is remembered under another id.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_remembered_body_is_not_claimed_as_lost() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
     let mut mover = mover(&world);

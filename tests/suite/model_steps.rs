@@ -27,40 +27,27 @@ const PROTOCOLS: [&str; 11] = [
 ];
 
 /// Steps in no model, after what they do instead.
-const BESIDE: &[(&str, &str)] = &[
-    (
-        "look, and change nothing",
-        "statement.find_claims statement.measure_spill
-         statement.measure_spill_shares statement.what_is_held statement.taken_by_others
-         statement.runs_by_time statement.ready_lanes statement.ready_runs
-         statement.memory_segments statement.memory_size statement.claim_halves
-         statement.read_following statement.read_memory",
-    ),
-    (
-        "lock what the step after them writes",
-        "statement.lock_usage statement.lock_turns statement.lock_asked",
-    ),
-    (
-        "count and note, which decides nothing",
-        "statement.count_changed statement.report_worker statement.forget_worker
-         statement.note_failing",
-    ),
-    ("merge what is remembered", "statement.empty_segment"),
-    (
-        "renew access tokens",
-        "statement.take_grants exchange statement.keep_token",
-    ),
-    (
-        "bury what can't be read, and serve subscriptions",
-        "publish.letterbox.v1.webhooks publish.letterbox.v1.forms statement.take_subscriptions
-         publish.signals statement.move_cursor",
-    ),
-    (
-        "hand over what the next step changes, and undo a statement before it is committed",
-        "receive commit.store_signals commit.record_runs commit.take_runs
-         commit.begin_attempts commit.write_steps",
-    ),
-];
+const BESIDE: &str = "
+look, and change nothing:
+    statement.find_claims statement.measure_spill statement.measure_spill_shares
+    statement.what_is_held statement.taken_by_others statement.runs_by_time
+    statement.ready_lanes statement.ready_runs statement.memory_segments
+    statement.memory_size statement.claim_halves statement.read_following statement.read_memory
+lock what the step after them writes:
+    statement.lock_usage statement.lock_turns statement.lock_asked
+count and note, which decides nothing:
+    statement.count_changed statement.report_worker statement.forget_worker statement.note_failing
+merge what is remembered:
+    statement.empty_segment
+renew access tokens:
+    statement.take_grants exchange statement.keep_token
+bury what can't be read, and serve subscriptions:
+    publish.letterbox.v1.webhooks publish.letterbox.v1.forms statement.take_subscriptions
+    publish.signals statement.move_cursor
+hand over what the next step changes, and undo a statement before it is committed:
+    receive commit.store_signals commit.record_runs commit.take_runs commit.begin_attempts
+    commit.write_steps
+";
 
 /// The fail points that are proven, `tests/prove/steps.rs`.
 fn proven() -> BTreeSet<String> {
@@ -78,9 +65,8 @@ fn modelled() -> BTreeSet<String> {
 }
 
 fn beside() -> BTreeSet<String> {
-    let steps = BESIDE
-        .iter()
-        .flat_map(|(_, steps)| steps.split_whitespace());
+    let steps = BESIDE.lines().filter(|line| line.starts_with(' '));
+    let steps = steps.flat_map(str::split_whitespace);
     steps.map(str::to_owned).collect()
 }
 
@@ -110,103 +96,80 @@ fn every_step_of_the_protocols_is_in_a_model() {
     assert!(missing.is_empty(), "in no model: {missing:?}");
 }
 
-const CLAIMS: &str = "migrations/V6__claims.sql";
-const LANE: &str = "gateway/src/acceptance/lane.rs";
-const SPILL: &str = "worker/src/spill/store.rs";
-const APPLY: &str = "worker/src/apply.rs";
-const ASIDE: &str = "worker/src/consumer/storing.rs";
-const TURNS: &str = "worker/src/executor/turns/store.rs";
-const BATCHES: &str = "worker/src/executor/batches.rs";
-const PERMISSION: &str = "worker/src/executor/approvals.rs";
-const SEND: &str = "worker/src/executor/send.rs";
-const JUDGE: &str = "worker/src/executor/verdict.rs";
-const HELD: &str = "worker/src/executor/store/mod.rs";
-const LOAD: &str = "worker/src/executor/store/load.rs";
-const BEGIN: &str = "worker/src/executor/store/begin.rs";
-const WRITE: &str = "worker/src/executor/store/write.rs";
-const RUNS: &str = "migrations/V8__runs.sql";
-const ORDERS: &str = "migrations/V10__operation.sql";
-
 /// What the steps of the models are in the code: of intake those that a lock concerns, and all of
 /// runs. Whoever renames or drops one of these looks whether the model still says what the code
 /// does.
-const HELD_TO: [(&str, &str, &str); 42] = [
-    ("Gather", CLAIMS, "FOR NO KEY UPDATE SKIP LOCKED"),
-    ("Gather", LANE, "match divide(Group::items(groups), &error"),
-    (
-        "Spill",
-        CLAIMS,
-        "DELETE FROM open_batches o WHERE o.batch_id = ANY (batches) RETURNING",
-    ),
-    ("Apply", APPLY, "match divide(part, &error"),
-    ("Drain", SPILL, "deleted == messages.len()"),
-    ("SetAside", ASIDE, "spill::put(database, queue, part)"),
-    ("Take", TURNS, "fn take_runs"),
-    (
-        "Take",
-        TURNS,
-        "idle_turns = idle_turns + 1,\n    turn = (random()",
-    ),
-    ("Take", TURNS, "FOR NO KEY UPDATE OF a SKIP LOCKED"),
-    ("Load", LOAD, "fn load_runs"),
-    ("Load", LOAD, "fn action_records"),
-    ("Load", PERMISSION, "fn permission"),
-    (
-        "Forget",
-        TURNS,
-        "set_config('synchronous_commit', 'off', true)",
-    ),
-    ("Begin", BATCHES, "match divide(part, &error"),
-    ("Begin", BEGIN, "fn begin_attempts"),
-    ("Begin", BEGIN, "a.turn = i.turn AND NOT a.is_cancelled"),
-    ("Begin", BEGIN, "held_workspaces"),
-    ("Begin", BEGIN, "i.policy_version = "),
-    ("Begin", BEGIN, "a.answered = EXCLUDED.answered"),
-    ("Send", SEND, "async fn exchange"),
-    ("Send", SEND, "asked.elapsed() < MARGIN"),
-    ("Send", JUDGE, "fn judge"),
-    ("Write", HELD, "fn hold_runs"),
-    ("Write", WRITE, "fn record_answers"),
-    (
-        "Write",
-        WRITE,
-        "a.begun = i.attempt AND a.answered < i.attempt",
-    ),
-    ("Write", WRITE, "fn record_changes"),
-    (
-        "Write",
-        WRITE,
-        "WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered",
-    ),
-    ("Write", WRITE, "fn close_questions"),
-    ("Write", WRITE, "fn ask_approvals"),
-    ("Write", WRITE, "fn keep_turns"),
-    ("Write", WRITE, "fn release_runs"),
-    ("Write", WRITE, "fn wake_answered"),
-    ("Write", WRITE, "fn end_runs"),
-    ("Write", RUNS, "FUNCTION end_runs"),
-    ("Cancel", ORDERS, "FUNCTION cancel_run"),
-    ("Release", ORDERS, "FUNCTION release_hold"),
-    ("Answer", RUNS, "FUNCTION answer_approval"),
-    ("Answer", RUNS, "FOR NO KEY UPDATE OF a"),
-    ("Answer", RUNS, "NEW.approval_id := gen_random_uuid()"),
-    ("Retry", ORDERS, "FUNCTION retry_run"),
-    (
-        "Retry",
-        ORDERS,
-        "a.state IN ('failed', 'denied', 'cancelled', 'retrying')",
-    ),
-    (
-        "Retry",
-        ORDERS,
-        "a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new",
-    ),
-];
+const HELD_TO: &str = r"
+migrations/V6__claims.sql
+    Gather: FOR NO KEY UPDATE SKIP LOCKED
+    Spill: DELETE FROM open_batches o WHERE o.batch_id = ANY (batches) RETURNING
+gateway/src/acceptance/lane.rs
+    Gather: match divide(Group::items(groups), &error
+worker/src/apply.rs
+    Apply: match divide(part, &error
+worker/src/spill/store.rs
+    Drain: deleted == messages.len()
+worker/src/consumer/storing.rs
+    SetAside: spill::put(database, queue, part)
+worker/src/executor/turns/store.rs
+    Take: fn take_runs
+    Take: idle_turns = idle_turns + 1,\n    turn = (random()
+    Take: FOR NO KEY UPDATE OF a SKIP LOCKED
+    Forget: set_config('synchronous_commit', 'off', true)
+worker/src/executor/store/load.rs
+    Load: fn load_runs
+    Load: fn action_records
+worker/src/executor/approvals.rs
+    Load: fn permission
+worker/src/executor/batches.rs
+    Begin: match divide(part, &error
+worker/src/executor/store/begin.rs
+    Begin: fn begin_attempts
+    Begin: a.turn = i.turn AND NOT a.is_cancelled
+    Begin: held_workspaces
+    Begin: i.policy_version = coalesce(
+    Begin: a.answered = EXCLUDED.answered
+worker/src/executor/send.rs
+    Send: async fn exchange
+    Send: asked.elapsed() < MARGIN
+worker/src/executor/verdict.rs
+    Send: fn judge
+worker/src/executor/store/mod.rs
+    Write: fn hold_runs
+worker/src/executor/store/write.rs
+    Write: fn record_answers
+    Write: a.begun = i.attempt AND a.answered < i.attempt
+    Write: fn record_changes
+    Write: WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered
+    Write: fn close_questions
+    Write: fn ask_approvals
+    Write: fn keep_turns
+    Write: fn release_runs
+    Write: fn wake_answered
+    Write: fn end_runs
+migrations/V8__runs.sql
+    Write: FUNCTION end_runs
+    Answer: FUNCTION answer_approval
+    Answer: FOR NO KEY UPDATE OF a
+    Answer: NEW.approval_id := gen_random_uuid()
+migrations/V10__operation.sql
+    Cancel: FUNCTION cancel_run
+    Release: FUNCTION release_hold
+    Retry: FUNCTION retry_run
+    Retry: a.state IN ('failed', 'denied', 'cancelled', 'retrying')
+    Retry: a.request IS NULL OR a.unanswered = 0 AND a.begun > 0 AS is_new
+";
 
 #[test]
 fn the_code_has_what_the_model_names() {
-    for (action, file, name) in HELD_TO {
-        let text = read(file);
-        assert!(text.contains(name), "{action}: {file} has no {name:?}");
+    let (mut file, mut text) = ("", String::new());
+    for line in HELD_TO.trim().lines() {
+        let Some(step) = line.strip_prefix("    ") else {
+            (file, text) = (line, read(line));
+            continue;
+        };
+        let (action, name) = step.split_once(": ").unwrap();
+        let is_there = text.contains(&name.replace("\\n", "\n"));
+        assert!(is_there, "{action}: {file} has no {name:?}");
     }
 }

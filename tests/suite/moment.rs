@@ -61,8 +61,7 @@ async fn what_changes_while_a_request_is_prepared_stops_it() {
         let (world, form) = (&scene.world, &scene.form);
         let operator = world.operator().await;
         operator.hold(Some(form.workspace)).await.unwrap();
-        form.assert_accepts("k").await;
-        world.await_state("queued", 1).await;
+        scene.submit_until("k", "queued", 1).await;
         stop_at_gate(&scene, "members").await;
         match change {
             "policy" => scene.decide("deny").await,
@@ -97,8 +96,7 @@ async fn who_has_approved_must_still_may_when_it_is_sent() {
     let operator = world.operator().await;
     let eve = editor(&scene).await;
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
-    form.assert_accepts("k").await;
-    let first = scene.the_approval().await;
+    let first = scene.submit_asked("k").await;
     let approve_again = async |operator: &Operator, approver| {
         let again = asked_again(&scene).await;
         assert_eq!(peer.received(), []);
@@ -135,8 +133,7 @@ async fn a_hold_stops_what_is_prepared() {
     let (world, workspace) = (&scene.world, scene.form.workspace);
     let operator = world.operator().await;
     operator.hold(Some(workspace)).await.unwrap();
-    scene.form.assert_accepts("k").await;
-    world.await_state("queued", 1).await;
+    scene.submit_until("k", "queued", 1).await;
     stop_at_gate(&scene, "members").await;
     operator.hold(Some(workspace)).await.unwrap();
     world.open_gate().await;
@@ -157,8 +154,7 @@ async fn an_approval_that_is_lost_at_the_last_moment_is_asked_for_again() {
     let operator = world.operator().await;
     let eve = editor(&scene).await;
     let set_eve = |deactivated| set_editor(&scene, eve, deactivated);
-    form.assert_accepts("k").await;
-    let approval = scene.the_approval().await.approval_id;
+    let approval = scene.submit_asked("k").await.approval_id;
     operator.hold(Some(form.workspace)).await.unwrap();
     world.approve(approval, eve).await;
     stop_at_gate(&scene, "connected_accounts").await;
@@ -195,8 +191,7 @@ async fn a_call_that_was_not_sent_is_told_as_failed() {
     scene.allow_agents().await;
     let pause = "--retry-attempts 2 --retry-first-milliseconds 10";
     world.order(format!("workspace settings {} {pause}", form.workspace));
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("k", "succeeded", 1).await;
     let call = &scene.the_run().await.actions[2];
     assert_eq!(call.state, ActionState::Failed);
     assert!(call.is_told);
@@ -232,8 +227,7 @@ async fn a_call_that_may_have_been_done_is_not_told_as_failed() {
         let pause = "--retry-attempts 2 --retry-first-milliseconds 10";
         let set = world.order(format!("workspace settings {workspace} {pause}"));
         assert_eq!(set["retry_first_milliseconds"], 10);
-        scene.form.assert_accepts("k").await;
-        world.await_state(state, 1).await;
+        scene.submit_until("k", state, 1).await;
         let run = scene.the_run().await;
         assert_eq!(run.actions[0].state, ends);
         let call = &run.actions[2];

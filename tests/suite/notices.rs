@@ -5,9 +5,8 @@ use letterbox_common::states::MemberRole;
 use letterbox_database::Role;
 use letterbox_tests::{
     Desk, Form, MailServer, Peer, Process, Reply, Visitor, World, assert_hides, assert_tells,
-    eventually, payload, value,
+    eventually, page_of, payload, value,
 };
-use reqwest::StatusCode;
 
 const DESK: &str = "https://desk.example.com/";
 
@@ -46,8 +45,7 @@ impl Scene {
         let (world, form) = (&self.world, &self.form);
         world.order("workspace settings Test --notify-by-email on");
         world.decide(form.workspace, "approve").await;
-        form.assert_accepts("k").await;
-        world.await_state("waiting_approval", 1).await;
+        world.submit_until(form, "k", "waiting_approval", 1).await;
         self.await_mails(1).await;
     }
 
@@ -196,8 +194,7 @@ async fn a_letter_is_tried_again() {
     let world = &scene.world;
     world.order("workspace settings Test --notify-by-email on");
     scene.mail.answer("DATA", "451 later");
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(&scene.form, "k", "failed", 1).await;
     let failed = "SELECT count(*) FROM letters WHERE attempts = 1 AND error LIKE '%451%'";
     world.await_count("one attempt", failed, 1).await;
     scene.mail.answer("", "");
@@ -288,8 +285,7 @@ async fn a_question_that_expires_is_told() {
     let told = &scene.mail.taken()[1].text;
     assert_tells(told, &["1 question has got no answer in time"]);
     // A letter without a failure names no failed run.
-    form.assert_accepts("l").await;
-    world.await_state("waiting_approval", 1).await;
+    world.submit_until(form, "l", "waiting_approval", 1).await;
     scene.await_mails(3).await;
     assert_hides(&scene.mail.taken()[2].text, &["/runs/"]);
 }
@@ -305,14 +301,13 @@ async fn a_webhook_that_loses_events_is_told() {
     let [gateway, _] = &scene.processes;
     let webhook = world.webhook_in(gateway, form.workspace).await;
     let large = "x".repeat(65_537);
-    let noted = "SELECT count(*) FROM webhook_refusals";
     assert_eq!(webhook.send(large).await.status, 413);
-    world.await_count("it is noted", noted, 1).await;
+    world.await_rows("webhook_refusals", 1).await;
     world.assert_rows("news", 0).await;
     assert_eq!(webhook.send("CANARY {").await.status, 400);
     scene.await_mails(1).await;
     assert_eq!(webhook.send("CANARY [").await.status, 400);
-    world.await_count("both are noted", noted, 3).await;
+    world.await_rows("webhook_refusals", 3).await;
     scene.await_quiet().await;
     let [mail] = &scene.mail.taken()[..] else {
         panic!("one letter")
@@ -430,9 +425,7 @@ async fn a_link_to_sign_in_comes_by_e_mail() {
     let asked = ada.send("/sign-in/link", &[("email", "nobody@example.com")]);
     ada.keep(&asked.await);
     let ask = async |address: &str| {
-        let answer = ada.send("/sign-in/link", &[("email", address)]).await;
-        assert_eq!(answer.status(), StatusCode::OK);
-        let page = answer.text().await.unwrap();
+        let page = page_of(ada.send("/sign-in/link", &[("email", address)]).await, 200).await;
         world.await_rows("sign_in_requests", 0).await;
         page
     };

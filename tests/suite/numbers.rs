@@ -65,10 +65,8 @@ async fn numbers_arrive_as_they_were_typed() {
         let encoded = typed.replace('+', "%2B");
         assert_eq!(received.target, format!("/{encoded}?q={encoded}"));
     }
-    scene
-        .world
-        .assert_rows("runs WHERE state = 'failed'", 0)
-        .await;
+    let failed = "runs WHERE state = 'failed'";
+    scene.world.assert_rows(failed, 0).await;
 }
 
 /// Conditions see the nearest double, and integers of 128 bits exactly.

@@ -14,9 +14,8 @@ use letterbox_common::{ids::WorkspaceId, sealing::Secret, states::MemberRole};
 use letterbox_operator::{AccountSecret, AccountSettings};
 use letterbox_tests::{
     Desk, Form, Peer, Process, Received, Reply, Visitor, World, assert_hides, assert_holds,
-    assert_tells, command_file, definition_with, eventually, post,
+    assert_tells, command_file, definition_with, eventually, page_of, post,
 };
-use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use url::{Url, form_urlencoded};
@@ -133,8 +132,7 @@ impl Connected {
         let (world, gateway, worker) = World::with_both().await;
         let server = Server::start(Duration::from_secs(3_600)).await;
         let (form, account) = connected(&world, &gateway, &server).await;
-        form.assert_accepts("first").await;
-        world.await_state("succeeded", 1).await;
+        world.submit_until(&form, "first", "succeeded", 1).await;
         Self {
             world,
             server,
@@ -281,8 +279,7 @@ async fn a_refused_token_is_renewed_once() {
     it.end_tokens();
     let later = "UPDATE grants SET refused_at = refused_at - interval '1 minute'";
     world.change(later).await;
-    form.assert_accepts("last").await;
-    world.await_state("failed", 1).await;
+    world.submit_until(form, "last", "failed", 1).await;
     let attempts = "SELECT max(attempts)::bigint FROM run_actions WHERE state = 'failed'";
     world.assert_count(attempts, 2).await;
     // Nobody makes it exchange all the time.
@@ -307,8 +304,7 @@ async fn a_token_serves_although_the_next_one_is_refused() {
         .await;
     let refused = "SELECT count(*) FROM connected_accounts WHERE is_refused";
     world.await_count("it gets no other", refused, 1).await;
-    form.assert_accepts("second").await;
-    world.await_state("succeeded", 2).await;
+    world.submit_until(form, "second", "succeeded", 2).await;
     it.end_tokens();
     form.assert_accepts("third").await;
     await_owner(world, form.workspace).await;
@@ -338,8 +334,7 @@ async fn a_token_that_was_due_is_no_refused_credential() {
         renew_at = now() + interval '2 hours'";
     world.change(ahead).await;
     it.end_tokens();
-    form.assert_accepts("ahead").await;
-    world.await_state("succeeded", 4).await;
+    world.submit_until(form, "ahead", "succeeded", 4).await;
     // One that was to be renewed then is renewed now, whoever has taken it then.
     let planned = "UPDATE grants SET planned_at = now() + interval '1 hour',
         renew_at = now() + interval '2 hours', taken_until = now() + interval '1 hour'";
@@ -496,12 +491,10 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     ];
     letterbox_tests::marks::mark(SECRET);
     let connected = ada.order("/accounts/oauth", &filled).await;
-    assert_eq!(connected.status(), StatusCode::SEE_OTHER);
+    assert_eq!(connected.status(), 303);
     let place = connected.headers()["location"].to_str().unwrap();
     let account = place.split('/').nth(2).unwrap().to_owned();
-    let twice = ada.order("/accounts/oauth", &filled).await;
-    assert_eq!(twice.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let page = twice.text().await.unwrap();
+    let page = page_of(ada.order("/accounts/oauth", &filled).await, 422).await;
     assert_tells(&page, &["value=\"letterbox\""]);
     assert_hides(&page, &["canary"]);
     let definition = definition_with(json!([post("send")]));
@@ -560,8 +553,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let unconnected = &status["unconnected"][0];
     assert_holds(unconnected, json!({"account": "crm", "runs": 5}));
     let calls = server.called().len();
-    form.assert_accepts("k10").await;
-    world.await_state("queued", 6).await;
+    world.submit_until(&form, "k10", "queued", 6).await;
 
     server.granted(|granted| granted.is_revoked = false);
     authorize(&desk, &mut ada, &account).await;
@@ -571,9 +563,8 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
     let secret = [("kind", "client_secret"), ("credential", SECRET)];
     let place = format!("/accounts/{account}/rotate");
     let rotated = ada.order(&place, &secret).await;
-    assert_eq!(rotated.status(), StatusCode::SEE_OTHER);
-    form.assert_accepts("k11").await;
-    world.await_state("succeeded", 12).await;
+    assert_eq!(rotated.status(), 303);
+    world.submit_until(&form, "k11", "succeeded", 12).await;
     world.order(format!("account disconnect {account} --yes"));
     world.assert_rows("grants", 0).await;
 }
@@ -582,7 +573,7 @@ async fn runs_wait_for_who_has_revoked_a_grant() {
 async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     let session = visitor.cookie.clone();
     let begun = visitor.get(&format!("/accounts/{account}/authorize")).await;
-    assert_eq!(begun.status(), StatusCode::OK);
+    assert_eq!(begun.status(), 200);
     let cookie = begun.headers()["set-cookie"].to_str().unwrap();
     visitor.cookie = format!("{session}; {}", cookie.split(';').next().unwrap());
     let page = begun.text().await.unwrap();
@@ -605,11 +596,11 @@ async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     // Coming back changes nothing, and what was begun elsewhere is refused.
     let back = |state: &str| format!("/accounts/callback/{host}?code=a-code&state={state}");
     let other = visitor.get(&back("another")).await;
-    assert_eq!(other.status(), StatusCode::CONFLICT);
+    assert_eq!(other.status(), 409);
     // What another server has given is not taken for what this one gave.
     let other = back(&state).replace(host, "another.example");
     let other = visitor.get(&other).await;
-    assert_eq!(other.status(), StatusCode::CONFLICT);
+    assert_eq!(other.status(), 409);
     visitor
         .assert_shows(&back(&state), "You have authorized Letterbox")
         .await;
@@ -617,11 +608,7 @@ async fn authorize(desk: &Desk, visitor: &mut Visitor, account: &str) {
     visitor.assert_shows(&denied, "nothing has changed").await;
     // And what is handed in twice counts once.
     let (other, own) = ("another", state.as_str());
-    for (state, expected) in [
-        (other, StatusCode::CONFLICT),
-        (own, StatusCode::SEE_OTHER),
-        (own, StatusCode::NOT_FOUND),
-    ] {
+    for (state, expected) in [(other, 409), (own, 303), (own, 404)] {
         let form = [("state", state), ("code", "a-code")];
         let handed = visitor.order("/accounts/callback", &form).await;
         assert_eq!(handed.status(), expected, "{:?}", handed.text().await);
@@ -640,8 +627,7 @@ async fn a_grant_is_its_owners() {
     await_owner(world, form.workspace).await;
     let right = command_file(&format!("{}.client-secret", form.workspace), SECRET);
     world.order(format!("{rotate} {right}"));
-    form.assert_accepts("l").await;
-    world.await_state("succeeded", 2).await;
+    world.submit_until(form, "l", "succeeded", 2).await;
     let token = command_file(&format!("{}.token", form.workspace), "token");
     let by_token = format!("account rotate {account} --bearer-file {token}");
     world.assert_refused(by_token, "gets its tokens by OAuth 2.0");
@@ -655,10 +641,10 @@ async fn a_grant_is_its_owners() {
     assert_tells(&page, &["as letterbox"]);
     assert_hides(&page, &["canary"]);
     let foreign = other.get(&format!("/accounts/{account}/authorize")).await;
-    assert_eq!(foreign.status(), StatusCode::NOT_FOUND);
+    assert_eq!(foreign.status(), 404);
     let stolen = [("kind", "client_secret"), ("credential", "stolen")];
     let place = format!("/accounts/{account}/rotate");
     let rotated = other.order(&place, &stolen).await;
-    assert_eq!(rotated.status(), StatusCode::NOT_FOUND);
+    assert_eq!(rotated.status(), 404);
     assert!(waits_for(world, form.workspace).await.is_null());
 }

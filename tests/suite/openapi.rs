@@ -13,8 +13,7 @@ const FORMS: usize = 40;
 async fn the_gateway_answers_as_it_is_described() {
     let program = std::env::var("LETTERBOX_TEST_SCHEMATHESIS")
         .expect("schemathesis is installed: use deploy/test");
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, webhook) = World::with_webhook().await;
     let mut tokens = Vec::new();
     for _ in 0..FORMS {
         tokens.push(world.form(&gateway).await.token);

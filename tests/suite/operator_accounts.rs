@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use letterbox_tests::{
-    Peer, Received, Reply, Scene, World, assert_holds, command_file, definition_with, post, sign,
+    Peer, Received, Reply, Scene, World, assert_hides, assert_holds, command_file, one_of, post,
+    sign,
 };
 use serde_json::json;
 
@@ -34,44 +35,31 @@ async fn accounts_policies_and_approvals() {
     assert_eq!(world.order(&header)["header"], "X-Key");
     let listed = world.order(format!("account list --workspace {workspace}"));
     assert_eq!(listed.as_array().unwrap().len(), 2);
-    assert!(
-        !listed.to_string().contains("canary"),
-        "a credential is never shown"
-    );
+    assert_hides(&listed.to_string(), &["canary"]); // a credential is never shown
 
     let policy = world.order(format!("policy show {workspace}"));
     assert_eq!(policy["default"], "allow");
     let history = world.order(format!("policy history {workspace}"));
-    assert_eq!(history, serde_json::json!([]), "version 0 is the default");
-    let file = command_file(
-        &format!("{workspace}.policy"),
-        r#"{"rules":[],"default":"approve"}"#,
-    );
-    assert_eq!(
-        world.order(format!("policy set {workspace} {file}"))["version"],
-        1
-    );
-    let wrong = command_file(
-        &format!("{workspace}.wrong-policy"),
-        r#"{"rules":[],"default":"perhaps"}"#,
-    );
+    assert_eq!(history, json!([]), "version 0 is the default");
+    let policy = |default: &str| {
+        let policy = json!({"rules": [], "default": default}).to_string();
+        command_file(&format!("{workspace}.{default}"), &policy)
+    };
+    let (file, wrong) = (policy("approve"), policy("perhaps"));
+    let set = world.order(format!("policy set {workspace} {file}"));
+    assert_eq!(set["version"], 1);
     world.assert_refused(format!("policy set {workspace} {wrong}"), "perhaps");
 
-    let send = serde_json::json!({"id": "send", "type": "http.request", "account": "crm",
+    let send = json!({"id": "send", "type": "http.request", "account": "crm",
         "method": "GET", "path": "/{{ form.name }}"});
-    let definition = definition_with(serde_json::json!([send]));
-    let form = world
-        .form_of(&gateway, plain.workspace, plain.owner, &definition)
-        .await;
+    let form = world.redeployed(&gateway, &plain, json!([send])).await;
     // A new sealing key, while a run waits: credentials are sealed again as well.
-    form.assert_accepts("k").await;
-    world.await_state("waiting_approval", 1).await;
+    world.submit_until(&form, "k", "waiting_approval", 1).await;
     let both = format!("{NEW_KEY},{}", world.account_keys);
     let rotated = world.order_with(&[("LETTERBOX_ACCOUNT_KEYS", &both)], "keys rotate");
     assert_holds(&rotated, json!({"resealed": 2, "current": 0}));
-    let _new = world
-        .worker_with(&[("LETTERBOX_ACCOUNT_KEYS", NEW_KEY)])
-        .await;
+    let new = [("LETTERBOX_ACCOUNT_KEYS", NEW_KEY)];
+    let _new = world.worker_with(&new).await;
     drop(_worker);
 
     let waiting = world.order(format!("approval list --workspace {workspace}"));
@@ -88,43 +76,29 @@ async fn accounts_policies_and_approvals() {
         let (_, message) = world.refusal(format!("approval approve {id} {by}").trim());
         assert!(message.contains(refusal), "{by}: {message}");
     }
-    assert_eq!(
-        world.order(format!("approval approve {id} --by {user}"))["state"],
-        "approved"
-    );
+    let approved = world.order(format!("approval approve {id} --by {user}"));
+    assert_eq!(approved["state"], "approved");
     world.assert_refused(format!("approval deny {id} --by {user}"), "already");
     world.await_state("succeeded", 1).await;
     let received = peer.await_received(1).await.remove(0);
-    assert_eq!(
-        received.header("authorization"),
-        Some("Bearer canary-token")
-    );
+    let bearer = received.header("authorization");
+    assert_eq!(bearer, Some("Bearer canary-token"));
     let runs = world.order(format!("run list --workspace {workspace}"));
-    let story = world.order(format!("run show {}", runs[0]["run_id"].as_str().unwrap()));
+    let show = format!("run show {}", runs[0]["run_id"].as_str().unwrap());
+    let story = world.order(&show);
     let action = &story["actions"][0];
-    assert_eq!(
-        action["idempotency_key"].as_str(),
-        received.header("idempotency-key")
-    );
-    assert_holds(
-        action,
-        json!({"decision": "approve", "policy_version": 1, "attempts": 1}),
-    );
+    let key = received.header("idempotency-key");
+    let expected = json!({"decision": "approve", "policy_version": 1, "attempts": 1,
+        "idempotency_key": key});
+    assert_holds(action, expected);
     assert!(action["duration_milliseconds"].is_number() && !story.to_string().contains("canary"));
-    let table = world.letterbox(format!("run show {}", runs[0]["run_id"].as_str().unwrap()));
+    let table = world.letterbox(&show);
     assert!(String::from_utf8_lossy(&table.stdout).contains("/Ada"));
 
-    world.order(format!(
-        "account disconnect {} --yes",
-        account["account_id"].as_str().unwrap()
-    ));
-    world.assert_refused(
-        format!(
-            "account disconnect {} --yes",
-            account["account_id"].as_str().unwrap()
-        ),
-        "",
-    );
+    let account = account["account_id"].as_str().unwrap();
+    let disconnect = format!("account disconnect {account} --yes");
+    world.order(&disconnect);
+    world.assert_refused(disconnect, "");
 }
 
 /// Keys rotate while deliveries come in: none is refused, and the old key is not needed any more.
@@ -136,9 +110,8 @@ async fn keys_rotate_under_load() {
         format!("{},{NEW_KEY}", world.webhook_keys),
         format!("{NEW_KEY},{}", world.webhook_keys),
     );
-    let first = world
-        .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", &both)])
-        .await;
+    let keys = |keys| [("LETTERBOX_WEBHOOK_KEYS", keys)];
+    let first = world.gateway_with(&keys(&*both)).await;
     let mut webhooks = Vec::new();
     for _ in 0..20 {
         webhooks.push(world.webhook(&first).await);
@@ -152,24 +125,17 @@ async fn keys_rotate_under_load() {
             }
         }
     });
-    let rotated = world.order_with(&[("LETTERBOX_WEBHOOK_KEYS", &both_new)], "keys rotate");
+    let rotated = world.order_with(&keys(&*both_new), "keys rotate");
     assert_holds(&rotated, json!({"resealed": 20, "current": 0}));
     sending.await.unwrap();
-    let again = world.order_with(&[("LETTERBOX_WEBHOOK_KEYS", &both_new)], "keys rotate");
+    let again = world.order_with(&keys(&*both_new), "keys rotate");
     assert_holds(&again, json!({"resealed": 0, "current": 20}));
 
-    let new_only = world
-        .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", NEW_KEY)])
-        .await;
+    let new_only = world.gateway_with(&keys(NEW_KEY)).await;
     assert!(webhooks[0].at(&new_only).send("\"new\"").await.is_first());
-    let old_only = world
-        .gateway_with(&[("LETTERBOX_WEBHOOK_KEYS", &old)])
-        .await;
-    assert_eq!(
-        webhooks[0].at(&old_only).send("\"old\"").await.status,
-        503,
-        "not 401: the sender is not to blame"
-    );
+    let old_only = world.gateway_with(&keys(&*old)).await;
+    let refused = webhooks[0].at(&old_only).send("\"old\"").await;
+    assert_eq!(refused.status, 503, "not 401: the sender is not to blame");
     assert_eq!(sign(&webhooks[0].secret, b"").len(), 64);
 }
 
@@ -199,10 +165,9 @@ async fn a_new_credential_serves_what_waits() {
     for question in &waiting[..25] {
         world.approve(question.approval_id, form.owner).await;
     }
-    let retrying = "SELECT count(*) FROM run_actions WHERE state = 'retrying'";
-    world
-        .await_count("half of them wait for their next attempt", retrying, 25)
-        .await;
+    // Half of them wait for their next attempt.
+    let retrying = "run_actions WHERE state = 'retrying'";
+    world.await_rows(retrying, 25).await;
     let token = command_file(&format!("{}.second", form.workspace), "second\n");
     let account = world.order(format!("account list --workspace {}", form.workspace));
     let account = account[0]["account_id"].as_str().unwrap().to_owned();
@@ -211,26 +176,19 @@ async fn a_new_credential_serves_what_waits() {
     for question in &waiting[25..] {
         world.approve(question.approval_id, form.owner).await;
     }
-    operator
-        .hurry_runs(form.workspace, None, None)
-        .await
-        .unwrap();
+    let hurrying = operator.hurry_runs(form.workspace, None, None);
+    hurrying.await.unwrap();
     world.await_state("succeeded", 50).await;
     let received = peer.received();
     let done = received.iter().filter(|one| is_new(one));
     let keys: BTreeSet<_> = done.map(|one| one.header("idempotency-key")).collect();
     assert_eq!(keys.len(), 50, "each under a key of its own, once");
     let log = world.order("audit list");
-    let mut entries = log.as_array().unwrap().iter();
-    let rotation = entries
-        .find(|entry| entry["command"] == "account rotate")
-        .unwrap();
-    assert_eq!(rotation["after"], json!({"credential_sealed": "(hidden)"}));
+    let rotation = one_of(&log, "command", "account rotate");
+    let hidden = json!({"credential_sealed": "(hidden)"});
+    assert_eq!(rotation["after"], hidden);
 
     world.order(format!("account disconnect {account} --yes"));
-    let (code, told) = world.refusal(format!("account rotate {account} --bearer-file {token}"));
-    assert!(
-        code == 1 && told.contains("no such connected account"),
-        "{told}"
-    );
+    let rotate = format!("account rotate {account} --bearer-file {token}");
+    world.assert_refused(rotate, "no such connected account");
 }

@@ -74,10 +74,7 @@ impl Stranger {
         let webhook = world.webhook_in(&scene.gateway, form.workspace).await;
         webhook.send_until_accepted("{}").await;
         assert!(webhook.send("{}").await.is_duplicate());
-        let repeated = "SELECT count(*) FROM webhook_repeats";
-        world
-            .await_count("the repeat is counted", repeated, 1)
-            .await;
+        world.await_rows("webhook_repeats", 1).await;
         world.await_signals(1).await;
         world
             .change(
@@ -89,8 +86,7 @@ impl Stranger {
             ..webhook
         };
         assert_eq!(forger.send("{}").await.status, 401);
-        let noted = "SELECT count(*) FROM webhook_refusals";
-        world.await_count("the refusal is noted", noted, 1).await;
+        world.await_rows("webhook_refusals", 1).await;
         let accounts = world.operator().await.accounts(form.workspace).await;
         let granting = world.connect_by_grant(form.workspace, form.owner, "granted", &peer.url);
         granting.await;
@@ -188,35 +184,15 @@ async fn the_rows_of_others_are_not_there() {
             }
         }
     }
-    let known = [
-        "account_trials",
-        "active_runs",
-        // What belongs to no workspace and may be read all the same.
-        "all_workspaces",
-        "approvals",
-        "audit_log",
-        "connected_accounts",
-        "form_link_waits",
-        "form_links",
-        "grants",
-        "members",
-        "policies",
-        "processes",
-        "refinery_schema_history",
-        "releases",
-        "run_actions",
-        "runs",
-        "signals",
-        "users",
-        "visible_runs",
-        "webhook_refusals",
-        "webhook_repeats",
-        "webhooks",
-        "workflows",
-        "workspaces",
-    ];
+    // Of these, `all_workspaces` belongs to no workspace and may be read all the same.
+    let known = "
+        account_trials active_runs all_workspaces approvals audit_log connected_accounts
+        form_link_waits form_links grants members policies processes refinery_schema_history
+        releases run_actions runs signals users visible_runs webhook_refusals webhook_repeats
+        webhooks workflows workspaces";
     let readable: Vec<&str> = readable.iter().map(String::as_str).collect();
-    assert_eq!(readable, known); // a table that people see is one that is meant
+    // A table that people see is one that is meant.
+    assert_eq!(readable, Vec::from_iter(known.split_whitespace()));
 }
 
 /// Nor does a person see who shares no workspace, or control what is another's.
@@ -290,18 +266,13 @@ async fn the_rows_of_others_do_not_change() {
         let truncated = it.desk.execute(&format!("TRUNCATE {table}"), &[]).await;
         assert!(truncated.is_err(), "{table}");
     }
-    let meant = [
-        "connected_accounts",
-        "form_links",
-        "grants",
-        "members",
-        "policies",
-        "releases",
-        "webhooks",
-        "workflows",
-        "workspaces",
-    ];
-    assert_eq!(Vec::from_iter(written), meant);
+    let meant = "
+        connected_accounts form_links grants members policies releases webhooks workflows
+        workspaces";
+    assert_eq!(
+        Vec::from_iter(written),
+        Vec::from_iter(meant.split_whitespace())
+    );
 }
 
 /// Nobody adds a row to those of others: not a copy of one of them under another key, either.
@@ -319,13 +290,8 @@ async fn nothing_is_added_to_the_rows_of_others() {
         let rows = format!("SELECT to_jsonb(t)::text FROM {table} t WHERE {foreign} LIMIT 1");
         let row = world.database.query_one(&rows, &[]).await;
         let mut row: Value = serde_json::from_str(row.expect(table).get(0)).unwrap();
-        for key in [
-            "account_id",
-            "form_link_id",
-            "release_id",
-            "webhook_id",
-            "workflow_id",
-        ] {
+        let keys = "account_id form_link_id release_id webhook_id workflow_id";
+        for key in keys.split(' ') {
             if table == "form_links" && key != "form_link_id"
                 || table == "releases" && key == "workflow_id"
             {
@@ -364,35 +330,24 @@ async fn nothing_is_added_to_the_rows_of_others() {
 async fn tricks_lead_to_no_rows_of_others() {
     let it = Stranger::new().await;
     let (own, account, eve) = (it.own, it.account, it.eve);
+    let table_in_the_way = format!(
+        "CREATE TEMP TABLE connected_accounts AS SELECT '{own}'::uuid AS workspace_id,
+            '{account}'::uuid AS account_id, '{eve}'::uuid AS user_id,
+            NULL::timestamptz AS disconnected_at;
+        UPDATE workspaces SET notify_account = '{account}' WHERE workspace_id = '{own}'"
+    );
+    let last_version = format!(
+        "INSERT INTO policies (workspace_id, version, policy) VALUES ('{own}', 2147483647, '{{}}')"
+    );
+    let uninvited = format!(
+        "INSERT INTO members (workspace_id, user_id, role) VALUES ('{own}', '{}', 'viewer')",
+        it.scene.form.owner
+    );
     let tricks = [
-        (
-            format!(
-                "CREATE TEMP TABLE connected_accounts AS SELECT '{own}'::uuid AS workspace_id,
-                    '{account}'::uuid AS account_id, '{eve}'::uuid AS user_id,
-                    NULL::timestamptz AS disconnected_at;
-                UPDATE workspaces SET notify_account = '{account}' WHERE workspace_id = '{own}'"
-            ),
-            "42501",
-        ),
-        (
-            "LOCK TABLE members IN ACCESS EXCLUSIVE MODE".to_owned(),
-            "42501",
-        ),
-        (
-            format!(
-                "INSERT INTO policies (workspace_id, version, policy)
-                VALUES ('{own}', 2147483647, '{{}}')"
-            ),
-            "23514",
-        ),
-        (
-            format!(
-                "INSERT INTO members (workspace_id, user_id, role)
-                VALUES ('{own}', '{}', 'viewer')",
-                it.scene.form.owner
-            ),
-            "42501",
-        ),
+        (table_in_the_way.as_str(), "42501"),
+        ("LOCK TABLE members IN ACCESS EXCLUSIVE MODE", "42501"),
+        (&last_version, "23514"),
+        (&uninvited, "42501"),
     ];
     for (trick, expected) in tricks {
         let trick = format!("BEGIN; {trick}; COMMIT");
@@ -410,33 +365,12 @@ async fn people_call_what_is_meant() {
         WHERE pronamespace = 'public'::regnamespace AND prosecdef
             AND has_function_privilege('letterbox_desk', oid, 'EXECUTE') ORDER BY proname";
     let functions: Vec<String> = world.column(functions).await;
-    let meant = [
-        "acting",
-        "answer_approval",
-        "ask_sign_in_link",
-        "ask_trial",
-        "begin_session",
-        "begin_session_by",
-        "call_me",
-        "cancel_run",
-        "changed_repeats",
-        "end_session",
-        "erase_run",
-        "failed_answers",
-        "greet",
-        "hand_in",
-        "introduce",
-        "is_known",
-        "is_mine",
-        "lock_owner",
-        "remove_member",
-        "retry_run",
-        "send_invitation",
-        "sends_mail",
-        "sign_in_link",
-        "workspaces_as",
-    ];
-    assert_eq!(functions, meant);
+    let meant = "
+        acting answer_approval ask_sign_in_link ask_trial begin_session begin_session_by call_me
+        cancel_run changed_repeats end_session erase_run failed_answers greet hand_in introduce is_known
+        is_mine lock_owner remove_member retry_run send_invitation sends_mail sign_in_link
+        workspaces_as";
+    assert_eq!(functions, Vec::from_iter(meant.split_whitespace()));
 }
 
 /// Every order × every role, also of another workspace: what is foreign is not there.

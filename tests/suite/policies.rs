@@ -14,8 +14,7 @@ async fn the_current_policy_decides() {
         json!({"rules": [{"when": when, "decision": decision}], "default": "allow"})
     };
     assert_eq!(scene.set_policy(rule("deny")).await, 1);
-    scene.form.assert_accepts("a").await;
-    scene.world.await_state("denied", 1).await;
+    scene.submit_until("a", "denied", 1).await;
     let action = scene.the_run().await.actions.remove(0);
     assert_eq!(action.decision.map(Decision::as_str), Some("deny"));
     assert_eq!(action.decision_rule, Some(1));
@@ -23,8 +22,7 @@ async fn the_current_policy_decides() {
     assert_eq!(action.attempts, 0);
 
     assert_eq!(scene.set_policy(rule("approve")).await, 2);
-    scene.form.assert_accepts("b").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("b").await;
     assert_eq!(approval.policy_version, Some(2));
     // A policy that now denies is stronger than an approval that was asked for before.
     assert_eq!(scene.set_policy(rule("deny")).await, 3);
@@ -33,8 +31,7 @@ async fn the_current_policy_decides() {
     assert_eq!(peer.received().len(), 0);
 
     assert_eq!(scene.set_policy(rule("allow")).await, 4);
-    scene.form.assert_accepts("c").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("c", "succeeded", 1).await;
     assert_eq!(scene.the_run().await.actions[0].policy_version, Some(4));
 }
 
@@ -49,8 +46,7 @@ async fn policies_tell_control_from_data() {
     for (untrusted, expected) in [("data", "succeeded"), ("control", "denied")] {
         let when = json!({"untrusted": untrusted});
         scene.set_rule(when, "deny").await;
-        scene.form.assert_accepts(untrusted).await;
-        scene.world.await_state(expected, 1).await;
+        scene.submit_until(untrusted, expected, 1).await;
     }
     peer.await_received(3).await;
     assert_eq!(peer.targets(), ["/fixed", "/steered", "/fixed"]);
@@ -60,13 +56,11 @@ async fn policies_tell_control_from_data() {
 async fn a_model_must_answer_yes_or_no_and_can_be_forbidden() {
     let peer = Peer::start(script("perhaps")).await;
     let scene = Scene::new(&peer, asking()).await;
-    scene.form.assert_accepts("a").await;
-    scene.world.await_state("failed", 1).await;
+    scene.submit_until("a", "failed", 1).await;
     scene.assert_failed("neither yes nor no").await;
     let when = json!({"action": "ai.condition"});
     scene.set_rule(when, "deny").await;
-    scene.form.assert_accepts("b").await;
-    scene.world.await_state("denied", 1).await;
+    scene.submit_until("b", "denied", 1).await;
     assert_eq!(peer.received().len(), 1);
 }
 
@@ -141,16 +135,14 @@ async fn a_rule_that_allows_keeps_the_safeguard_of_models() {
     let by_account = json!({"when": {"account": "crm"}, "decision": "allow"});
     let policy = json!({"rules": [&by_account], "default": "deny"});
     scene.set_policy(policy).await;
-    scene.form.assert_accepts("a").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("a").await;
     assert_eq!(approval.action_id, "steered");
 
     let when = json!({"account": "crm", "steered_by": "ai.condition"});
     let by_steering = json!({"when": when, "decision": "allow"});
     let policy = json!({"rules": [by_steering, by_account], "default": "deny"});
     scene.set_policy(policy).await;
-    scene.form.assert_accepts("b").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("b", "succeeded", 1).await;
 }
 
 /// The model's answer decides whether the run goes on, whichever branch holds what ends it.
@@ -163,15 +155,13 @@ async fn what_a_model_could_have_prevented_is_steered_by_it() {
         "question": "Is it honest?", "input": "{{ form.message }}", "else": [stop]});
     let pay = call("pay", "POST", "/pay");
     let scene = Scene::new(&peer, json!([ask, pay])).await;
-    scene.form.assert_accepts("a").await;
-    let approval = scene.the_approval().await;
+    let approval = scene.submit_asked("a").await;
     assert_eq!(approval.action_id, "pay");
     let steering = [Steering::AiCondition, Steering::Outcome];
     assert_eq!(approval.steered_by, steering);
 
     let when = json!({"steered_by": "ai.condition"});
     scene.set_rule(when, "deny").await;
-    scene.form.assert_accepts("b").await;
-    scene.world.await_state("denied", 1).await;
+    scene.submit_until("b", "denied", 1).await;
     assert!(peer.received().iter().all(|request| request.target == CHAT));
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use futures_util::future::join_all;
-use letterbox_tests::{World, assert_tells, binary, eventually};
+use letterbox_tests::{World, assert_tells, binary};
 
 #[tokio::test]
 async fn settings_are_listed_and_checked_without_quoting_secrets() {
@@ -66,11 +66,7 @@ async fn an_old_schema_is_refused_until_it_is_migrated() {
         RETURNING version, name, applied_on, checksum";
     let row = world.database.query_one(forget, &[]).await.unwrap();
     let gateway = world.start("letterbox-gateway", &[]);
-    eventually("not ready", async || {
-        let answer = gateway.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("letterbox migrate"))
-    })
-    .await;
+    gateway.await_not_ready_for("letterbox migrate").await;
     let restore = "INSERT INTO refinery_schema_history VALUES ($1, $2, $3, $4)";
     let (version, name, applied, checksum): (i32, String, String, String) =
         (row.get(0), row.get(1), row.get(2), row.get(3));
@@ -100,20 +96,15 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
             tokio::spawn(async move { webhook.send(n.to_string()).await })
         })
         .collect();
-    let claimed = "SELECT count(*) FROM webhook_deliveries";
-    world.await_count("all are claimed", claimed, 20).await;
+    world.await_rows("webhook_deliveries", 20).await;
     gateway.terminate();
-    eventually("not ready, and says why", async || {
-        let answer = gateway.admin("/readyz").await;
-        matches!(answer, Some((503, text)) if text.contains("stopping"))
-    })
-    .await;
+    gateway.await_not_ready_for("stopping").await;
     // It goes on listening until what it holds is safe, so that nobody finds a closed door.
     let meanwhile = {
         let webhook = webhook.clone();
         tokio::spawn(async move { webhook.send("\"meanwhile\"").await })
     };
-    world.await_count("claimed, too", claimed, 21).await;
+    world.await_rows("webhook_deliveries", 21).await;
     broker.pass();
     for answer in join_all(sending.into_iter().chain([meanwhile])).await {
         assert!(answer.unwrap().is_first());
@@ -136,8 +127,7 @@ async fn a_stopping_gateway_finishes_what_it_has_begun() {
 /// With everything logged that can be, nothing of it is a secret, a signature or a body.
 #[tokio::test]
 async fn logs_and_metrics_hold_no_secrets() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     // What is marked is searched for in all that processes say, as every secret of the tests is.
     let canary = uuid::Uuid::new_v4().simple().to_string();
     letterbox_tests::marks::mark(&canary);
@@ -162,8 +152,7 @@ async fn logs_and_metrics_hold_no_secrets() {
 
 #[tokio::test]
 async fn metrics_tell_what_happened() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     assert!(webhook.send("1").await.is_first());
     world.await_signals(1).await;
     let (status, text) = gateway.admin("/metrics").await.unwrap();

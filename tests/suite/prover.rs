@@ -22,8 +22,7 @@ fn prove(world: &World, url: &str, more: &str) -> (i32, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_acknowledged_comes_out_once() {
-    let (world, mut gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, mut gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let secret = command_file("prover-own-secret", &webhook.secret);
     let settings = [("AMQP_URL", world.amqp_url.as_str())];
     let subscribe = format!(

@@ -3,9 +3,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use letterbox_broker::{BatchBody, FormSubmission};
-use letterbox_common::ids::RunId;
-use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post, receipt};
+use letterbox_broker::BatchBody;
+use letterbox_tests::{EXPIRE, Peer, Reply, World, eventually, payload, post, submission_to};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -23,8 +22,7 @@ async fn retries_send_the_same_under_the_same_key() {
     let quick = [("LETTERBOX_RETRY_MILLISECONDS", "5")];
     let (gateway, _worker) = (world.gateway().await, world.worker_with(&quick).await);
     let form = world.sending_form(&gateway, &peer).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "k", "succeeded", 1).await;
     let received = peer.await_received(3).await;
     assert!(
         received.iter().all(|request| request == &received[0]),
@@ -154,17 +152,7 @@ async fn five_hundred_runs_over_two_workers_are_each_executed_once() {
     let workflow = world.operator().await.workflow(form.workflow).await;
     let release = workflow.unwrap().row.release_id.unwrap();
     let body = payload().to_string();
-    let submissions = (0..500).map(|_| {
-        let submission = FormSubmission {
-            run: RunId::generate(),
-            workspace: form.workspace,
-            workflow: form.workflow,
-            release,
-            key: None,
-            receipt: receipt(),
-        };
-        (submission, body.clone().into())
-    });
+    let submissions = (0..500).map(|_| (submission_to(&form, release), body.clone().into()));
     let submissions: Vec<_> = submissions.collect();
     for message in submissions.chunks(10).map(BatchBody::encode) {
         let message = message.into_message("forms".into(), "test".into(), "test");

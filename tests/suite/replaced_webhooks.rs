@@ -61,8 +61,7 @@ async fn a_successor_remembers_what_was_received() {
 
 #[tokio::test]
 async fn a_replaced_webhook_ends_at_its_time() {
-    let (world, gateway) = World::with_gateway().await;
-    let former = world.webhook(&gateway).await;
+    let (world, gateway, former) = World::with_webhook().await;
     assert!(former.send("[1]").await.is_first());
     let successor = replaced(&world, &gateway, &former, "1h");
     let again = format!("webhook replace {}", former.address.webhook);

@@ -34,8 +34,7 @@ async fn an_answer_leads_to_what_came_of_it() {
     assert_eq!(repeated, json!([]), "nothing came of it");
     let run = world.run_of(&form).await;
     assert_eq!(run.request_id.as_ref(), Some(&submitted.request_id.0));
-    let told = world.letterbox(format!("run show {}", run.row.run_id));
-    let told = String::from_utf8(told.stdout).unwrap();
+    let told = world.read(format!("run show {}", run.row.run_id));
     assert_tells(&told, &[&submitted.request_id.0]);
     // At the usual level, of what was refused.
     let usual = world.gateway_with(&[("LETTERBOX_LOG", "info")]).await;
@@ -85,8 +84,7 @@ async fn proxies_that_are_trusted_bring_their_own() {
 
 #[tokio::test]
 async fn signals_are_found_by_what_is_known_of_them() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let first = world.webhook(&gateway).await;
+    let (world, gateway, _worker, first) = World::with_recorded_webhook().await;
     let workspace = first.address.workspace;
     let second = world.named_webhook(&gateway, workspace, "billing").await;
     for number in 0..3 {

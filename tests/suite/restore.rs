@@ -4,7 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use letterbox_tests::{
-    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, folder, value,
+    Form, Peer, PrivateDatabase, Process, Reply, Servers, Webhook, World, folder, one_of, value,
 };
 use serde_json::json;
 
@@ -77,8 +77,7 @@ async fn stop(mut process: Process) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_database_takes_what_the_broker_holds() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     let form = world.sending_form(&gateway, &peer).await;
     webhook.send("[\"before\"]").await;
     form.assert_accepts("before").await;
@@ -126,9 +125,8 @@ async fn an_older_database_takes_what_the_broker_holds() {
     let settings = [("AMQP_URL", world.amqp_url.as_str())];
     let checked = world.order_with(&settings, "check");
     for about in ["deliveries", "submissions", "runs"] {
-        let mut all = checked.as_array().unwrap().iter();
-        let fine = all.any(|one| one["about"] == about && one["verdict"] == "fine");
-        assert!(fine, "{about}: {checked:#}");
+        let found = one_of(&checked, "about", about);
+        assert_eq!(found["verdict"], "fine", "{about}: {checked:#}");
     }
     stop(worker).await;
 }
@@ -186,16 +184,11 @@ async fn an_older_broker_changes_nothing_and_what_it_lost_is_told() {
     assert_eq!(world.database.execute(minutes_ago, &[]).await.unwrap(), 1);
     let _worker = world.worker().await;
     assert!(webhook.send("[\"lost\"]").await.is_duplicate()); // accepted is accepted
-    let checked = world.letterbox_with(&[("AMQP_URL", &world.amqp_url)], "check --json");
-    let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
-    let mut all = checked.as_array().unwrap().iter();
-    let lost = all.find(|one| one["about"] == "deliveries").unwrap();
+    let (_, checked) = world.judge(&[("AMQP_URL", &world.amqp_url)], "check");
+    let lost = one_of(&checked, "about", "deliveries");
     assert_eq!(lost["verdict"], "warning", "{checked:#}");
-    let (detail, told) = (
-        lost["detail"].as_str().unwrap(),
-        "1 accepted, and no signal yet",
-    );
-    assert!(detail.starts_with(told), "{detail}");
+    let (detail, told) = (&lost["detail"], "1 accepted, and no signal yet");
+    assert!(detail.as_str().unwrap().starts_with(told), "{detail}");
 }
 
 /// A folder that is gone with it.

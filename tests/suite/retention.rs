@@ -20,8 +20,7 @@ async fn a_refused_run_keeps_no_input() {
     let (_peer, scene) = Scene::posting("send").await;
     let (world, workspace) = (&scene.world, scene.form.workspace);
     world.set_allowance(workspace, Some(0)).await;
-    scene.form.assert_accepts("k").await;
-    world.await_state("refused", 1).await;
+    scene.submit_until("k", "refused", 1).await;
     let kept = "SELECT coalesce(sum(octet_length(input)), 0) FROM runs";
     world.assert_count(kept, 0).await;
     assert!(scene.the_run().await.input.is_none());
@@ -85,8 +84,7 @@ async fn what_is_old_is_forgotten_and_stays_known() {
     let mut scene = Scene::new(&peer, json!([post("send")])).await;
     let webhook = scene.world.webhook(&scene.gateway).await;
     assert!(webhook.send("\"old\"").await.is_first());
-    scene.form.assert_accepts("old").await;
-    scene.world.await_state("succeeded", 1).await;
+    scene.submit_until("old", "succeeded", 1).await;
     scene.world.await_signals(1).await;
     scene.worker.kill().await;
     age(&scene.world, 10).await;
@@ -180,8 +178,7 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     let workspace = scene.form.workspace;
     let hook = world.webhook_in(&scene.gateway, workspace).await;
     assert!(hook.send("1").await.is_first());
-    scene.form.assert_accepts("1").await;
-    world.await_state("succeeded", 1).await;
+    scene.submit_until("1", "succeeded", 1).await;
     scene.decide("approve").await;
     scene.form.assert_accepts("2").await;
     scene.the_approval().await;
@@ -190,8 +187,7 @@ async fn a_workspace_is_deleted_with_everything_in_it() {
     let other = world.form(&scene.gateway).await;
     let (owner, viewer) = (scene.form.owner, MemberRole::Viewer);
     world.set_role(other.workspace, owner, viewer).await;
-    other.assert_accepts("1").await;
-    world.await_state("succeeded", 2).await;
+    world.submit_until(&other, "1", "succeeded", 2).await;
 
     // What else refers to its owner: a session, a link, and the word of an issuer.
     world.person(owner).await;

@@ -30,9 +30,7 @@ async fn a_waiting_run_is_cancelled_at_once() {
     assert_eq!(states(&run), [ActionState::Cancelled]);
     let question = run.actions[0].approval.as_ref().unwrap();
     assert_eq!(question.state, ApprovalState::Expired);
-    world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    world.assert_rows("active_runs", 0).await;
     let operator = world.operator().await;
     let late = operator.approve(approval.approval_id, scene.form.owner);
     assert!(late.await.is_err(), "the question is closed");
@@ -61,10 +59,7 @@ async fn a_run_in_hand_is_cancelled_after_its_action() {
         "what was sent is known"
     );
     assert_eq!(peer.received().len(), 1);
-    scene
-        .world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    scene.world.assert_rows("active_runs", 0).await;
 }
 
 /// The worker that has the run dies: whoever takes it next cancels it.
@@ -129,8 +124,7 @@ async fn a_failed_run_goes_on_where_it_failed() {
     .await;
     let actions = json!([post("first"), post("second"), post("third")]);
     let scene = Scene::new(&peer, actions).await;
-    scene.form.assert_accepts("k").await;
-    scene.world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let id = scene.the_run().await.row.run_id;
     let retried = scene.world.order(format!("run retry {id}"));
     assert_eq!(retried["run_id"], id.to_string());
@@ -165,8 +159,7 @@ async fn what_may_have_been_done_keeps_its_key() {
     let (world, workspace) = (&scene.world, scene.form.workspace);
     let twice = format!("workspace settings {workspace} --retry-attempts 2");
     assert_eq!(world.order(twice)["retry_attempts"], 2);
-    scene.form.assert_accepts("k").await;
-    world.await_state("failed", 1).await;
+    scene.submit_until("k", "failed", 1).await;
     let operator = world.operator().await;
     let id = scene.the_run().await.row.run_id;
     let failure = scene.the_run().await.row.failure.unwrap();
@@ -312,9 +305,7 @@ async fn a_filter_says_which_and_yes_does_it() {
     let shown = world.order(format!("run retry {which}"));
     assert_eq!(shown["would_be"], "retried");
     assert_eq!(shown["runs"].as_array().unwrap().len(), 3);
-    world
-        .assert_count("SELECT count(*) FROM active_runs", 0)
-        .await;
+    world.assert_rows("active_runs", 0).await;
     let none = world.order(format!(
         "run retry --workspace {workspace} --failure nothing --yes"
     ));
@@ -394,9 +385,7 @@ async fn what_is_held_waits() {
     );
 
     let lively = Peer::start(|_, _| Reply::Status(200)).await;
-    let other = world
-        .acting_form(&scene.gateway, &lively.url, json!([post("send")]))
-        .await;
+    let other = world.sending_form(&scene.gateway, &lively).await;
     other.assert_accepts("k").await;
     lively.await_received(1).await;
 

@@ -129,8 +129,7 @@ async fn a_run_is_refused_by_the_state_when_it_would_start() {
 /// A worker dies with what it has fetched: another one records it, once.
 #[tokio::test]
 async fn a_killed_workers_submissions_are_recorded_once() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     for n in 0..20 {
         form.assert_accepts(&n.to_string()).await;
     }

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 async fn native_signals_keep_every_member_exactly() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let bodies = [
         r#"{"type":"proposal.won","entity":"Acme","sourceTool":"crm",
             "amount":{"value":999999999999.9999,"currency":"EUR"},"eventId":"e-1"}"#,

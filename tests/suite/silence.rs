@@ -274,8 +274,7 @@ async fn nobody_learns_which_form_tokens_there_were() {
 /// Whoever sends many wrong signatures is looked up apart from others, and answered alike.
 #[tokio::test]
 async fn a_flood_of_wrong_signatures_is_looked_up_apart() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (_world, gateway, webhook) = World::with_webhook().await;
     let wrong = async |client: &str| {
         let request = letterbox_tests::http_client()
             .post(&webhook.url)

@@ -15,6 +15,13 @@ impl Site {
         Self::of(World::new().await, &[]).await
     }
 
+    /// The same, with a worker.
+    pub async fn with_worker() -> (Self, Process) {
+        let site = Self::new().await;
+        let worker = site.world.worker().await;
+        (site, worker)
+    }
+
     /// Of a world, with settings of the gateway beside the usual ones.
     pub async fn of(world: World, settings: &[(&str, &str)]) -> Self {
         let front = Front::bind().await;

@@ -122,17 +122,14 @@ async fn wrong_proofs_count_against_their_client_and_their_form() {
 }
 
 async fn the_page_proves_its_work(engine: Engine) {
-    let site = Site::new().await;
-    let _worker = site.world.worker().await;
+    let (site, _worker) = Site::with_worker().await;
     let defence = json!({"least_seconds": 1});
     let form = site.form_with("spam_defence", defence).await;
-    let page = Browser::start(engine, 1280, 900).await;
-    page.visit(&site, &form).await;
+    let page = Browser::visiting(engine, &site, &form).await;
     let trap = page.evaluate("document.getElementById('trap').getBoundingClientRect().right < 0");
     assert_eq!(trap.await, true, "people don't see it");
     page.answer("Ada").await;
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     site.world.await_runs(1).await;
 
     // A program that fills in whatever it finds.
@@ -156,8 +153,7 @@ async fn the_page_proves_its_work(engine: Engine) {
          throw new Error('lost'); }; })()",
     )
     .await;
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     site.world.await_runs(2).await;
 
     // A program for passwords fills it in for a person, who presses again.
@@ -167,8 +163,7 @@ async fn the_page_proves_its_work(engine: Engine) {
     page.answer("Eve").await;
     page.press("Submit").await;
     page.await_text("These answers were not accepted.").await;
-    page.press("Submit").await;
-    page.await_text("Thank you").await;
+    page.press_for("Submit", "Thank you").await;
     site.world.await_runs(3).await;
     page.close().await;
 }

@@ -4,24 +4,16 @@ use std::process::Command;
 
 use lapin::BasicProperties;
 use letterbox_broker::{Message, topology::EXCHANGE};
-use letterbox_tests::{Peer, Proxy, Reply, World, binary, eventually, post};
+use letterbox_tests::{Peer, Proxy, Reply, World, assert_tells, binary, eventually, one_of, post};
 use serde_json::{Value, json};
 
 /// What `letterbox status` says, and its exit code.
 pub(crate) fn status(world: &World) -> (i32, Value) {
-    let broker = [("AMQP_URL", world.amqp_url.as_str())];
-    let output = world.letterbox_with(&broker, "status --json");
-    let code = output.status.code().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    (
-        code,
-        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}")),
-    )
+    world.judge(&[("AMQP_URL", &world.amqp_url)], "status")
 }
 
 fn kind<'s>(status: &'s Value, name: &str) -> &'s Value {
-    let kinds = status["backlog"].as_array().unwrap();
-    kinds.iter().find(|one| one["kind"] == name).unwrap()
+    one_of(&status["backlog"], "kind", name)
 }
 
 #[tokio::test]
@@ -34,20 +26,12 @@ async fn one_look_shows_what_is_late() {
     assert_eq!(alone["parts"][2]["detail"], "none is alive: runs wait");
 
     let worker = world.worker().await;
-    let form = world
-        .acting_form(&gateway, &peer.url, json!([post("send")]))
-        .await;
-    form.assert_accepts("a").await;
-    world.await_state("succeeded", 1).await;
+    let form = world.sending_form(&gateway, &peer).await;
+    world.submit_until(&form, "a", "succeeded", 1).await;
     eventually("all is well", async || status(&world).0 == 0).await;
     let (_, well) = status(&world);
-    assert!(
-        well["parts"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|part| part["is_ready"] == true)
-    );
+    let mut parts = well["parts"].as_array().unwrap().iter();
+    assert!(parts.all(|part| part["is_ready"] == true), "{well}");
     assert_eq!(well["ended_last_hour"], json!({"succeeded": 1}));
     assert_eq!(kind(&well, "letterbox.v1.dead-letters")["count"], 0);
 
@@ -64,9 +48,8 @@ async fn one_look_shows_what_is_late() {
     assert_eq!(held["held"][0]["workspace_id"], form.workspace.to_string());
     assert_eq!(held["runs"], json!({"queued": 1}));
     let run = "SELECT run_id::text FROM runs WHERE state = 'queued'";
-    let run: String = world.database.query_one(run, &[]).await.unwrap().get(0);
-    let shown = world.letterbox(format!("run show {}", run.to_uppercase()));
-    let story = String::from_utf8(shown.stdout).unwrap();
+    let run: String = world.value(run).await;
+    let story = world.read(format!("run show {}", run.to_uppercase()));
     assert!(story.contains("\nheld      no action begins"), "{story}");
     assert_eq!(world.order(format!("run show {run}"))["is_held"], true);
 
@@ -74,16 +57,11 @@ async fn one_look_shows_what_is_late() {
     drop(worker);
     world.order(format!("workspace release {}", form.workspace));
     let (code, late) = status(&world);
-    assert_eq!(
-        (code, kind(&late, "due runs")["late_because"].is_string()),
-        (3, true)
-    );
-    let screen = String::from_utf8(world.letterbox("status").stdout).unwrap();
-    assert!(
-        screen
-            .lines()
-            .any(|line| line.starts_with("due runs") && line.contains("LATE: not taken"))
-    );
+    assert_eq!(code, 3);
+    assert!(kind(&late, "due runs")["late_because"].is_string());
+    let screen = world.read("status");
+    let is_late = |line: &str| line.starts_with("due runs") && line.contains("LATE: not taken");
+    assert!(screen.lines().any(is_late), "{screen}");
     assert!(screen.lines().count() < 25, "{screen}");
 }
 
@@ -120,15 +98,10 @@ async fn what_is_away_or_dead_is_late() {
     let _gateway = world.gateway().await;
     eventually("a gateway is there", async || status(&world).0 == 0).await;
     let nowhere = [("AMQP_URL", "amqp://guest:guest@127.0.0.1:1/%2f")];
-    let output = world.letterbox_with(&nowhere, "status --json");
-    assert_eq!(output.status.code(), Some(3));
-    let away: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let ready: Vec<_> = away["parts"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| &one["is_ready"])
-        .collect();
+    let (code, away) = world.judge(&nowhere, "status");
+    assert_eq!(code, 3);
+    let parts = away["parts"].as_array().unwrap().iter();
+    let ready: Vec<_> = parts.map(|one| &one["is_ready"]).collect();
     assert_eq!(ready, [true, true, true, true, false]);
 
     let garbage = Message {
@@ -179,19 +152,17 @@ async fn an_account_that_is_down_is_seen() {
         retrying["account"] == "crm" && retrying["runs"] == 1 && retrying["next_at"].is_string()
     })
     .await;
-    let text = String::from_utf8(world.letterbox("status").stdout).unwrap();
+    let text = world.read("status");
     assert!(text.contains("account 'crm' of"), "{text}");
     let list = format!("run list --workspace {}", form.workspace);
     let told = world.order(&list);
     assert_eq!(told[0]["is_retrying"], true);
-    let shown = String::from_utf8(world.letterbox(&list).stdout).unwrap();
+    let shown = world.read(&list);
     assert!(shown.contains(" retrying "), "{shown}");
     assert!(worker.log().contains("an action is tried again later"));
 
-    let other = format!(
-        "run retry --workspace {} --account crm --now",
-        form.workspace
-    );
+    let other = format!("run retry --workspace {} --account", form.workspace);
+    let other = format!("{other} crm --now");
     assert_eq!(world.order(other)[0]["run_id"], told[0]["run_id"]);
     world.await_state("succeeded", 1).await;
     assert_eq!(peer.received().len(), 2);
@@ -224,11 +195,9 @@ async fn a_database_that_refuses_writes_is_named() {
         assert_eq!(part(index)["is_ready"], false);
     }
 
-    let doctor = world.letterbox("doctor --json");
-    assert_eq!(doctor.status.code(), Some(1));
-    let found: Value = serde_json::from_slice(&doctor.stdout).unwrap();
-    let found = found.as_array().unwrap();
-    let about = |about: &str| found.iter().find(|one| one["about"] == about).unwrap();
+    let (code, found) = world.judge(&[], "doctor");
+    assert_eq!(code, 1);
+    let about = |about: &str| one_of(&found, "about", about);
     assert_eq!(about("writes")["verdict"], "failure");
     assert!(about("writes")["mend"].as_str().unwrap().contains(mend));
     let first = "mend the writes of the database first";
@@ -237,8 +206,8 @@ async fn a_database_that_refuses_writes_is_named() {
     for (order, code) in [("migrate", 1), ("workspace create --name Acme", 75)] {
         let (given, told) = world.refusal(order);
         assert_eq!(given, code, "{told}");
-        assert!(told.contains("in a read-only transaction"), "{told}");
-        assert!(told.contains("the database refuses writes"), "{told}");
+        assert_tells(&told, &["in a read-only transaction"]);
+        assert_tells(&told, &["the database refuses writes"]);
     }
     setting("RESET default_transaction_read_only").await;
     eventually("all is well again", async || status(&world).0 == 0).await;
@@ -248,8 +217,5 @@ async fn a_database_that_refuses_writes_is_named() {
     let elsewhere = stranger.replace(name, empty.database_url.rsplit('/').next().unwrap());
     let output = world.letterbox_with(&[("DATABASE_URL", &elsewhere)], "migrate");
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        told.contains("permission denied for schema public"),
-        "{told}"
-    );
+    assert_tells(&told, &["permission denied for schema public"]);
 }

@@ -32,24 +32,22 @@ async fn a_release_that_no_deploy_would_take_fails_its_runs() {
         worker: _worker,
         form,
     } = Scene::new(&peer, json!([post("send")])).await;
-    for (number, refused) in REFUSED.iter().enumerate() {
+    for (number, refused) in (1..).zip(REFUSED) {
         let form = world.form_in(&gateway, form.workspace, form.owner).await;
         let condition = json!([{"id": "c", "type": "condition", "if": refused,
             "then": [post("send")], "else": []}]);
         let text = json!([{"id": "t", "type": "http.request", "account": "crm", "method": "POST",
             "path": "/t", "body": format!("{{{{ {refused} }}}}")}]);
-        let actions = if number % 2 == 0 { condition } else { text };
+        let actions = if number % 2 == 1 { condition } else { text };
         let stored = format!(
             "UPDATE releases SET actions = $${actions}$$ WHERE workflow_id = '{}'",
             form.workflow
         );
         store(&world, stored).await;
-        form.assert_accepts("k").await;
-        world.await_state("failed", 1 + number as i64).await;
+        world.submit_until(&form, "k", "failed", number).await;
         world.assert_failed(&form, "can't be loaded").await;
     }
-    form.assert_accepts("good").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&form, "good", "succeeded", 1).await;
     assert!(peer.received().iter().all(|one| one.target == "/send"));
 }
 
@@ -59,16 +57,13 @@ async fn a_release_that_no_deploy_would_take_fails_its_runs() {
 async fn an_account_that_could_not_be_connected_is_not_called() {
     let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
-    for (number, (change, told)) in [
+    for (number, (change, told)) in (1..).zip([
         ("header_name = 'Host'", "reserved"),
         ("header_name = 'Transfer-Encoding'", "reserved"),
         ("header_name = 'a b'", "not a header name"),
         ("base_url = 'ftp://x.example'", "must begin with http"),
         ("base_url = 'http://a:b@x.example'", "a user, a password"),
-    ]
-    .iter()
-    .enumerate()
-    {
+    ]) {
         let stored = format!(
             "UPDATE connected_accounts SET header_name = 'authorization', base_url = '{}';
             UPDATE connected_accounts SET {change}",
@@ -76,7 +71,7 @@ async fn an_account_that_could_not_be_connected_is_not_called() {
         );
         store(world, stored).await;
         form.assert_accepts(&format!("k{number}")).await;
-        world.await_state("failed", 1 + number as i64).await;
+        world.await_state("failed", number).await;
         scene.assert_failed(told).await;
     }
     assert_eq!(peer.received(), []);
@@ -122,8 +117,7 @@ fn peak(process: &Process) -> u64 {
 async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     const RUNS: usize = 12;
     let peer = Peer::start(answer).await;
-    let (world, gateway, worker) = World::with_both().await;
-    let plain = world.form(&gateway).await;
+    let (world, gateway, worker, plain) = World::with_recorded_form().await;
     let (workspace, owner) = (plain.workspace, plain.owner);
     world.connect(workspace, owner, "crm", &peer.url).await;
     let greedy_form = async |kind: &str| {
@@ -218,8 +212,7 @@ async fn an_id_means_one_row() {
 /// What a gateway knows of a webhook counts as long as it is so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_webhook_counts_from_the_next_delivery_on() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     assert!(webhook.send("[1]").await.is_first());
     let change = |change: &str| format!("UPDATE webhooks SET {change}");
     let narrowed = change("allow_from = '192.0.2.0/24'");

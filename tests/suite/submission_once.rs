@@ -31,8 +31,7 @@ async fn concurrent_duplicates_are_all_accepted_and_run_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_payload_under_a_used_key_is_counted_and_not_told() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, _worker, form) = World::with_recorded_form().await;
     let named = |name: &str| json!({"name": name, "email": "a@b", "terms": true});
     // The same, in another order and with more space.
     let rearranged = format!(
@@ -73,8 +72,7 @@ async fn another_payload_under_a_used_key_is_counted_and_not_told() {
 
 #[tokio::test]
 async fn a_key_belongs_to_the_workflow_not_to_the_link() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let form = world.form(&gateway).await;
+    let (world, gateway, _worker, form) = World::with_recorded_form().await;
     form.assert_accepts("key").await;
     world.redeploy(form.workflow).await;
     let fresh = world.relink(&form).await;
@@ -184,8 +182,7 @@ async fn a_killed_gateways_claim_is_taken_over() {
 
 #[tokio::test]
 async fn a_repeated_message_changes_nothing() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     form.assert_accepts("key").await;
     let taken = world.take_message("letterbox.v1.forms").await.unwrap();
     let message = Message {

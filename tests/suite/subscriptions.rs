@@ -21,8 +21,7 @@ pub(crate) struct Subscriber {
 
 impl Subscriber {
     pub(crate) async fn new() -> Self {
-        let (world, gateway) = World::with_gateway().await;
-        let webhook = world.webhook(&gateway).await;
+        let (world, gateway, webhook) = World::with_webhook().await;
         let workspace = webhook.address.workspace.to_string();
         Self {
             world,
@@ -101,8 +100,7 @@ impl Subscriber {
     }
 
     async fn take_all(&self, queue: &str) -> Vec<Delivery> {
-        let connection = self.world.broker().await;
-        let channel = connection.create_channel().await.unwrap();
+        let channel = self.world.channel().await;
         let mut taken = Vec::new();
         let options = lapin::options::BasicGetOptions { no_ack: true };
         while let Some(got) = channel.basic_get(queue.into(), options).await.unwrap() {
@@ -178,18 +176,12 @@ async fn a_queue_gets_what_was_subscribed_and_nothing_else() {
     let known: jiff::Timestamp = shown["received_at"].as_str().unwrap().parse().unwrap();
     assert_eq!(received, known);
     assert_eq!(text(told, "generic_reason"), None);
-    let of = |row: &Value| ["queue", "published", "lag_signals"].map(|name| row[name].clone());
     let expected = json!([["all.of-it", 2, 0], ["won", 1, 0]]);
     eventually("the cursors have moved", async || {
         let listed = it.order("subscriptions", "");
-        json!(
-            listed
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(of)
-                .collect::<Vec<_>>()
-        ) == expected
+        let of = |row: &Value| ["queue", "published", "lag_signals"].map(|name| row[name].clone());
+        let rows = listed.as_array().unwrap().iter().map(of);
+        json!(rows.collect::<Vec<_>>()) == expected
     })
     .await;
 
@@ -249,11 +241,8 @@ async fn kept_headers_go_with_the_message() {
     let unsigned = table(headers(&message), "unsigned_headers");
     assert_eq!(text(unsigned, "x-topic").as_deref(), Some("orders"));
     assert_eq!(unsigned.inner().len(), 1);
-    assert!(
-        table(headers(&message), "signed_headers")
-            .inner()
-            .is_empty()
-    );
+    let signed = table(headers(&message), "signed_headers");
+    assert!(signed.inner().is_empty());
 }
 
 /// A login of its own reads its queue, and neither reads, writes nor declares anything else.
@@ -364,7 +353,7 @@ async fn an_open_transaction_of_a_person_holds_nobody_up() {
 async fn a_queue_that_nobody_reads_gets_no_more() {
     let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue unread");
-    let channel = it.world.broker().await.create_channel().await.unwrap();
+    let channel = it.world.channel().await;
     channel.confirm_select(Default::default()).await.unwrap();
     let mut confirms = Vec::new();
     for _ in 0..20_000 {
@@ -409,16 +398,11 @@ async fn stall_for(pause: Duration) {
     it.world.await_signals(60).await;
     it.await_failure("full").await;
     assert!(it.subscription()["lag_signals"].as_i64().unwrap() > 0);
-    let shown = it.world.letterbox("status");
-    let shown = String::from_utf8(shown.stdout).unwrap();
+    let shown = it.world.read("status");
     assert!(shown.contains("full"), "{shown}");
-    eventually("the metric says it", async || {
-        worker
-            .metric("letterbox_subscription_lag_signals{subscription=\"full\"}")
-            .await
-            > 0.0
-    })
-    .await;
+    let lag = "letterbox_subscription_lag_signals{subscription=\"full\"}";
+    let is_said = async || worker.metric(lag).await > 0.0;
+    eventually("the metric says it", is_said).await;
     sleep(pause).await;
     // What is taken makes room, so that it goes on, though the limit stays.
     let taken = it.take_all("full").await;
@@ -450,7 +434,7 @@ async fn a_queue_that_is_gone_holds_up_only_itself() {
     let (it, _worker) = Subscriber::with_worker().await;
     it.order("subscribe", "--queue gone");
     it.order("subscribe", "--queue there");
-    let channel = it.world.broker().await.create_channel().await.unwrap();
+    let channel = it.world.channel().await;
     let deleting = channel.queue_delete("gone".into(), Default::default());
     deleting.await.unwrap();
     it.webhook.send("[1]").await;
@@ -534,10 +518,8 @@ async fn another_server_goes_on_where_the_former_ended() {
     it.order("subscribe", "--queue moved");
     it.webhook.send("[1]").await;
     it.world.await_messages("moved", 1).await;
-    eventually("the cursor has moved", async || {
-        it.subscription()["published"] == 1
-    })
-    .await;
+    let has_moved = async || it.subscription()["published"] == 1;
+    eventually("the cursor has moved", has_moved).await;
     // The former server had counted further than this one ever will.
     let moving = "UPDATE signal_epoch SET server = 'another';
         UPDATE signals SET position = position + (1::bigint << 43);

@@ -19,7 +19,7 @@ use letterbox_database::Role;
 use letterbox_operator::Move;
 use letterbox_tests::{
     Form, Peer, Process, Reply, Servers, World, delivery_to, eventually, http_client, payload,
-    receipt,
+    submission_to,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -93,11 +93,8 @@ impl Intruder {
     async fn submit_under(&self, form: &Form, release: ReleaseId, id: RunId, key: Option<KeyHash>) {
         let submission = FormSubmission {
             run: id,
-            workspace: form.workspace,
-            workflow: form.workflow,
-            release,
             key,
-            receipt: receipt(),
+            ..submission_to(form, release)
         };
         let batch = BatchBody::encode(&[(submission, payload().to_string().into())]);
         self.publish(batch.into_message("forms".into(), "x".into(), "x"))
@@ -201,8 +198,7 @@ async fn what_nobody_has_claimed_is_not_believed() {
 /// through the new link, and that attempt comes to nothing: what was accepted first is believed.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_release_that_was_claimed_for_is_believed() {
-    let (world, gateway) = World::with_gateway().await;
-    let form = world.form(&gateway).await;
+    let (world, _gateway, form) = World::with_form().await;
     let operator = world.operator().await;
     let workflow = operator.workflow(form.workflow).await.unwrap();
     let first = workflow.row.release_id.unwrap();
@@ -232,9 +228,8 @@ async fn every_release_that_was_claimed_for_is_believed() {
 /// an operator, and its sender's retry is a repeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lost_its_claim_is_taken_on_an_operators_word() {
-    let (world, gateway, worker) = World::with_both().await;
+    let (world, gateway, worker, webhook) = World::with_recorded_webhook().await;
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
-    let webhook = world.webhook(&gateway).await;
     let (form, retired) = redeployed_form(&world, &gateway, &peer).await;
     let intruder = Intruder::of(&world).await;
     for _ in 0..2 {
@@ -429,8 +424,7 @@ async fn the_broker_lets_a_gateway_publish_and_nothing_else() {
 /// time to live, it is a dead letter like any other, and holds up nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn properties_of_a_message_bind_nobody() {
-    let (world, gateway, worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, worker, webhook) = World::with_recorded_webhook().await;
     let intruder = Intruder::of(&world).await;
     // Headers that fill a frame, send copies, or tell of a death that never was.
     let long = "x".repeat(130_990);
@@ -499,8 +493,7 @@ fn died_in_the_year_2100() -> AMQPValue {
 /// takes the broker a second or two to encode one for whoever reads it.
 #[tokio::test]
 async fn headers_within_headers_end_nobody() {
-    let (world, gateway, mut worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, mut worker, webhook) = World::with_recorded_webhook().await;
     let vhost = world.amqp_url.rsplit('/').next().unwrap();
     let dashboard = &Servers::shared().dashboard_url;
     let publish = format!("{dashboard}api/exchanges/{vhost}/letterbox.v1/publish");

@@ -110,10 +110,8 @@ async fn one_trace_leads_from_the_form_to_the_account() {
 
     // A collector is somebody else.
     for request in collector.received() {
-        assert_hides(
-            &request.body,
-            &[&form.token, "canary-key", "Ada", "canary-credential"],
-        );
+        assert_hides(&request.body, &[&form.token, "canary-key", "Ada"]);
+        assert_hides(&request.body, &["canary-credential"]);
     }
     drop((gateway, worker));
 }
@@ -130,8 +128,7 @@ async fn what_nobody_follows_leaves_no_trace() {
         let mut gateway = world.gateway_with(&settings).await;
         let mut worker = world.worker_with(&settings).await;
         let form = world.sending_form(&gateway, &account).await;
-        form.assert_accepts("k").await;
-        world.await_state("succeeded", 1).await;
+        world.submit_until(&form, "k", "succeeded", 1).await;
         let received = account.await_received(1).await;
         assert_eq!(received[0].header("traceparent"), None);
         let traced = "SELECT count(traceparent) FROM runs";

@@ -146,8 +146,7 @@ async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
         INSERT INTO active_runs (workspace_id, run_id, state) SELECT *, 'scheduled' FROM added";
     world.change(flood).await;
     let worker = world.worker().await;
-    ours.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
+    world.submit_until(&ours, "k", "succeeded", 1).await;
     let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
     world.await_count("all are", ready, 50_001).await;
     let looks = worker.calls("take_runs").await;

@@ -1,17 +1,13 @@
 //! Contract, section 4: what a sender of signed events hears, stage by stage.
 
 use letterbox_common::webhook::WebhookAddress;
-use letterbox_tests::{Answer, Webhook, World, raw, sign};
+use letterbox_tests::{Answer, Webhook, World, post_with, raw, sign};
 use tokio_postgres::types::ToSql;
 
 async fn post(webhook: &Webhook, signatures: &[&str], body: impl Into<reqwest::Body>) -> Answer {
-    let mut request = letterbox_tests::http_client()
-        .post(&webhook.url)
-        .header("content-type", "application/json");
-    for signature in signatures {
-        request = request.header("x-service-signature", *signature);
-    }
-    Answer::to(request.body(body)).await
+    let signatures = signatures.iter();
+    let headers = signatures.map(|signature| ("x-service-signature", *signature));
+    post_with(&webhook.url, &headers.collect::<Vec<_>>(), body).await
 }
 
 #[tokio::test]
@@ -28,8 +24,7 @@ async fn first_then_duplicate_and_other_webhooks_and_spellings_are_distinct() {
 
 #[tokio::test]
 async fn a_malformed_address_is_not_found() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (_world, gateway, webhook) = World::with_webhook().await;
     let (workspace, id) = (webhook.address.workspace, webhook.address.webhook);
     let at = |token: &str| Webhook {
         url: format!("{}/webhooks/incoming/{token}", gateway.public_url()),
@@ -86,6 +81,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
     let foreign = elsewhere(other.address.workspace, webhook.address.webhook);
 
     let by = async |signature: &str| post(&webhook, &[signature], body).await;
+    let by_other = sign(&other.secret, body.as_bytes());
     let mut answers = vec![
         // Missing, repeated, in another form: `schemes.rs` has these, with what the owner is told.
         ("missing", post(&webhook, &[], body).await),
@@ -94,10 +90,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
         ("joined", by(&format!("{right}, {right}")).await),
         ("zeros", by(&"0".repeat(64)).await),
         ("other body", post(&webhook, &[&right], r#"{"a":2}"#).await),
-        (
-            "other secret",
-            by(&sign(&other.secret, body.as_bytes())).await,
-        ),
+        ("other secret", by(&by_other).await),
         ("not JSON, unsigned", post(&webhook, &["x"], "{").await),
         ("unknown webhook", post(&unknown, &[&right], body).await),
         ("foreign webhook", post(&foreign, &[&right], body).await),
@@ -116,8 +109,7 @@ async fn whatever_is_wrong_with_the_signature_the_answer_is_the_same() {
 
 #[tokio::test]
 async fn size_is_exact_with_a_length_and_chunked() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let body = |length: usize, fill: char| {
         format!("\"{}\"", fill.to_string().repeat(length - 2)).into_bytes()
     };
@@ -151,8 +143,7 @@ async fn size_is_exact_with_a_length_and_chunked() {
 
 #[tokio::test]
 async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (_world, gateway, webhook) = World::with_webhook().await;
     let path = format!("/webhooks/incoming/{}", webhook.address);
     let body = "[1,2,3]";
     let chunks: String = body.chars().map(|c| format!("1\r\n{c}\r\n")).collect();
@@ -161,29 +152,18 @@ async fn one_byte_chunks_are_a_body_and_a_waiting_sender_is_told_before_it_sends
         "POST {path} HTTP/1.1\r\nhost: x\r\n\
          content-type: application/json\r\nx-service-signature: {signature}\r\n"
     );
-    for (rest, status) in [
-        (
-            format!("transfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"),
-            "202",
-        ),
-        (
-            "content-length: 10000000\r\nexpect: 100-continue\r\n\r\n".to_owned(),
-            "413",
-        ),
-    ] {
+    let chunked = format!("transfer-encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
+    let waiting = "content-length: 10000000\r\nexpect: 100-continue\r\n\r\n";
+    for (rest, status) in [(&*chunked, "HTTP/1.1 202"), (waiting, "HTTP/1.1 413")] {
         let request = format!("{head}{rest}");
         let answer = raw(&gateway.public_address(), request.as_bytes()).await;
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {status}")),
-            "{answer}"
-        );
+        assert!(answer.starts_with(status), "{answer}");
     }
 }
 
 #[tokio::test]
 async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
-    let (world, gateway, _worker) = World::with_both().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, _worker, webhook) = World::with_recorded_webhook().await;
     let good: Vec<Vec<u8>> = vec![
         b"null".to_vec(),
         b" 1 ".to_vec(),
@@ -223,11 +203,8 @@ async fn any_json_is_accepted_as_the_exact_bytes_and_nothing_else() {
         let answer = webhook.send(body).await;
         assert!(answer.is_refused(400, "invalid_input"), "{}", shown(body));
     }
-    for content_type in [
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "application/jsonx",
-    ] {
+    let others = "text/plain application/x-www-form-urlencoded application/jsonx";
+    for content_type in others.split(' ') {
         let request = letterbox_tests::http_client()
             .post(&webhook.url)
             .header("content-type", content_type);

@@ -70,8 +70,7 @@ async fn slow_signals(world: &World, seconds: &str) {
 /// A worker that always has something to do tries its held dead letters again all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_that_is_held_is_tried_again_under_load() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     let full = r#"{"pattern":"dead-letters$","definition":{"max-length":1,
         "overflow":"reject-publish"},"apply-to":"queues"}"#;
     world.set_queue_policy(Some(full)).await;
@@ -105,8 +104,7 @@ async fn a_dead_letter_that_is_held_is_tried_again_under_load() {
 /// What is too much for one statement is done in halves.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_takes_too_long_is_done_in_parts() {
-    let (world, gateway) = World::with_gateway().await;
-    let webhook = world.webhook(&gateway).await;
+    let (world, _gateway, webhook) = World::with_webhook().await;
     slow_signals(&world, "0.1").await;
     world.publish(deliveries(webhook.address, 60)).await;
     let _worker = world.worker().await;

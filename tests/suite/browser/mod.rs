@@ -36,6 +36,24 @@ pub struct Reader {
     pub languages: Option<&'static str>,
 }
 
+impl Reader {
+    /// One who reads these languages.
+    pub fn of(languages: &'static str) -> Self {
+        Self {
+            languages: Some(languages),
+            ..Self::default()
+        }
+    }
+
+    /// One who prefers the dark.
+    pub fn in_the_dark() -> Self {
+        Self {
+            dark: true,
+            ..Self::default()
+        }
+    }
+}
+
 impl Browser {
     /// Starts a browser with a window of this size, in CSS pixels.
     pub async fn start(engine: Engine, width: u32, height: u32) -> Self {
@@ -162,6 +180,19 @@ impl Browser {
     pub async fn visit(&self, site: &Site, form: &Form) {
         self.open(&site.link(form)).await;
         self.await_text("Contact us").await;
+    }
+
+    /// Opens a form in a window of the usual size.
+    pub async fn visiting(engine: Engine, site: &Site, form: &Form) -> Self {
+        let browser = Self::start(engine, 1280, 900).await;
+        browser.visit(site, form).await;
+        browser
+    }
+
+    /// Presses the button with a text, and waits for what it leads to.
+    pub async fn press_for(&self, button: &str, text: &str) {
+        self.press(button).await;
+        self.await_text(text).await;
     }
 
     /// Fills in what such a form requires.
