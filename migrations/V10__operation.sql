@@ -211,6 +211,8 @@ BEGIN
             AND NOT EXISTS (SELECT FROM members m WHERE m.user_id = u.user_id);
         RETURN cardinality(former);
     END IF;
+    -- A worker may have written what it had counted, while the rest was deleted.
+    DELETE FROM stored_bytes WHERE workspace_id = tenant;
     DELETE FROM workspaces WHERE workspace_id = tenant;
     RETURN 0;
 END

@@ -6,8 +6,7 @@
 -- What workers write for all tenants refers to no row that a tenant's people may lock.
 
 CREATE TABLE stored_bytes (
-    -- A worker may write what it has counted while the workspace is being emptied.
-    workspace_id uuid NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    workspace_id uuid NOT NULL,
     day          date NOT NULL,
     webhook_id   uuid,
     bytes        bigint NOT NULL,

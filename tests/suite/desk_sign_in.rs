@@ -1,7 +1,7 @@
 //! Whose session a link begins, and what becomes of the session that the browser had.
 
 use letterbox_operator::{Browser, Operator, Orderer, Vouched};
-use letterbox_tests::{Desk, Visitor, World, assert_hides, assert_tells};
+use letterbox_tests::{Desk, Visitor, World, assert_hides, assert_tells, page_of};
 
 /// The page behind a link says as whom it signs in, and who is signed in there already; who goes on
 /// ends that session, for everybody who has it. Only looking ends nothing, and uses nothing up.
@@ -119,4 +119,43 @@ async fn only_a_session_that_begins_ends_another() {
     operator.trust_issuer(&vouched.issuer).await.unwrap();
     let begun = Operator::begin_session_by(&desk, &vouched, browser()).await;
     assert!(begun.unwrap().is_some() && !lives().await);
+}
+
+/// What was typed when a session was over is sent in the next one, after a press.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_typed_is_lost_by_signing_in() {
+    let world = World::new().await;
+    let desk = Desk::start(&world).await;
+    let ada = world.user("ada").await;
+    let mut ada = desk.visitor(&world, ada).await;
+    let token = ada.form_token().await;
+    ada.send("/sign-out", &[("form_token", &token)]).await;
+    let name = "Ada \"<b>\" L.";
+    let typed = [("form_token", token.as_str()), ("name", name), ("zone", "")];
+    let held = page_of(ada.send("/me", &typed).await, 403).await;
+    let told = [
+        "You are signed out",
+        "action=\"/me\"",
+        "Ada &#34;&#60;b&#62;&#34; L.",
+    ];
+    assert_tells(&held, &told);
+    assert_hides(&held, &["form_token"]);
+    // In another session it takes one more press.
+    let again = desk.link(&world, "ada@example.com").await;
+    let (_, link) = again.split_once("token=").unwrap();
+    ada.keep(&ada.send("/sign-in", &[("token", link)]).await);
+    let held = page_of(ada.send("/me", &typed[1..]).await, 403).await;
+    assert_tells(&held, &["another session"]);
+    let (_, token) = held.split_once("name=\"form_token\" value=\"").unwrap();
+    let (token, _) = token.split_once('"').unwrap();
+    let sent = [("form_token", token), typed[1], typed[2]];
+    assert_eq!(ada.send("/me", &sent).await.status(), 303);
+    ada.assert_shows("/me", "value=\"Ada &#34;").await;
+    // A secret is in no page, and neither is what another site sends.
+    ada.cookie.clear();
+    let secret = ada.send("/accounts", &[("credential", "hidden")]).await;
+    assert_eq!(secret.headers()["location"], "/sign-in");
+    ada.origin = Some("https://evil.example".to_owned());
+    let forged = page_of(ada.send("/me", &typed).await, 403).await;
+    assert_hides(&forged, &["Ada"]);
 }

@@ -367,8 +367,8 @@ async fn people_call_what_is_meant() {
     let functions: Vec<String> = world.column(functions).await;
     let meant = "
         acting answer_approval ask_sign_in_link ask_trial begin_session begin_session_by call_me
-        cancel_run changed_repeats end_session erase_run failed_answers greet hand_in introduce is_known
-        is_mine lock_owner remove_member retry_run send_invitation sends_mail sign_in_link
+        cancel_run changed_repeats end_session erase_run failed_answers greet hand_in introduce
+        is_known is_mine lock_owner remove_member retry_run send_invitation sends_mail sign_in_link
         workspaces_as";
     assert_eq!(functions, Vec::from_iter(meant.split_whitespace()));
 }

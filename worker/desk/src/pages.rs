@@ -54,6 +54,15 @@ struct Told<'p> {
     words: &'p str,
 }
 
+/// The page that holds what was posted from a page of another session.
+#[derive(Template)]
+#[template(path = "held.html")]
+struct Held<'p> {
+    path: &'p str,
+    values: &'p [(String, String)],
+    form_token: Option<&'p str>,
+}
+
 impl IntoResponse for Trouble {
     /// The page that says what went wrong.
     fn into_response(self) -> Response {
@@ -64,6 +73,15 @@ impl IntoResponse for Trouble {
                 "There is nothing here, or not for you.",
             ),
             Self::SignedOut(to) => return (to.clone(), see("/sign-in")).into_response(),
+            Self::Held(path, values, token) => {
+                let form_token = token.as_deref();
+                let held = Held {
+                    path,
+                    values,
+                    form_token,
+                };
+                return (StatusCode::FORBIDDEN, page(None, "Not sent yet", &held)).into_response();
+            }
             Self::Forged => (
                 StatusCode::FORBIDDEN,
                 "Not done",

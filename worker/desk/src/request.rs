@@ -86,6 +86,12 @@ impl Values {
         reading.await.map_err(late)?
     }
 
+    /// Reads what a person whose session is over has typed, within a short time.
+    pub(crate) async fn read_held(request: Request) -> Option<Vec<(String, String)>> {
+        let reading = tokio::time::timeout(SHORT_TIMEOUT, Self::read(request));
+        reading.await.ok()?.ok()?.held()
+    }
+
     /// Reads the form of a signed-in person, in either encoding that browsers use.
     ///
     /// # Errors
@@ -124,6 +130,17 @@ impl Values {
     pub(crate) fn all<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v str> {
         let of_name = self.0.iter().filter(move |(given, _)| given == name);
         of_name.map(|(_, value)| value.as_str())
+    }
+
+    /// Names and values, for the page that holds them; `None` if one is a secret.
+    pub(crate) fn held(&self) -> Option<Vec<(String, String)>> {
+        let secrets = ["credential", "secret", "client_secret", "code"];
+        let mut given = self.0.iter().filter(|(_, value)| !value.is_empty());
+        if given.any(|(name, _)| secrets.contains(&name.as_str())) {
+            return None;
+        }
+        let others = self.0.iter().filter(|(name, _)| name != "form_token");
+        Some(others.cloned().collect())
     }
 
     /// All parameters except those of this name, encoded as a query.

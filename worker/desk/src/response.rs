@@ -39,8 +39,11 @@ pub(crate) enum Trouble {
     NotFound,
     /// There is no session. Holds the cookie that brings the person back here, once they are.
     SignedOut(CookieJar),
-    /// It was not posted from a page of this session.
+    /// It was not posted from a page of the desk.
     Forged,
+    /// It was posted from a page of another session, or of one that is over: where, what, and what
+    /// sends it in this session, if there is one.
+    Held(String, Vec<(String, String)>, Option<String>),
     /// This party has its share of requests under way.
     Busy,
     /// It is not what a page of the desk posts.

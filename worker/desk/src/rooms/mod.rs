@@ -89,14 +89,20 @@ impl FromRequest<Arc<Desk>> for Visit {
         let operator = asked.operator().await?;
         drop(looking_up);
         let ordered = operator.and_then(|one| Some((one.ordered_by()?, one)));
-        let (user, mut operator) = ordered.ok_or_else(|| asked.come_back(&request))?;
+        let Some((user, mut operator)) = ordered else {
+            return Err(hold(asked, request).await);
+        };
         let place = asked.place.keep();
         let share = desk.people.take(user).ok_or(Trouble::Busy)?;
         if asked.is_post {
             asked.form = Values::read(request).await?;
             let given = asked.form.get("form_token").unwrap_or_default();
             if !session::is_form_token(&session, given) {
-                return Err(Trouble::Forged);
+                let token = Some(session::form_token(&session));
+                return Err(match asked.form.held() {
+                    Some(values) => Trouble::Held(asked.path, values, token),
+                    None => Trouble::Forged,
+                });
             }
             let reason = asked.form.get("reason").map(str::to_owned);
             operator = operator.ordering(command(&asked.path), reason);
@@ -110,6 +116,21 @@ impl FromRequest<Arc<Desk>> for Visit {
             _place: place,
             _share: share,
         })
+    }
+}
+
+/// Sends a person whose session is over to where one begins; what they have typed is not lost.
+async fn hold(asked: Asked, request: Request) -> Trouble {
+    let signed_out = asked.come_back(&request);
+    if !asked.is_post {
+        return signed_out;
+    }
+    let Some(_share) = asked.desk.strangers.take(asked.client) else {
+        return Trouble::Busy;
+    };
+    match Values::read_held(request).await {
+        Some(values) => Trouble::Held(asked.path, values, None),
+        None => signed_out,
     }
 }
 

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{dashboard::DashboardError, file::FileError};
 
+/// The outcome of what a command does.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {

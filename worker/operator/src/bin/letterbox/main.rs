@@ -46,15 +46,12 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use examples::with_examples;
-use failure::{Failure, FailureKind};
+use failure::{Failure, FailureKind, Result};
 use letterbox_common::process::{deep_stacks::with_deep_stacks, secret_setting::help};
 use letterbox_trials::{ProveCommand, SendCommand, receive};
 use output::Output;
 use settings::{CliSettings, SECRETS};
 use url::Url;
-
-/// The outcome of what a command does.
-type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Manages a Letterbox: workspaces, people, workflows and their forms, accounts, approvals,
 /// webhooks, runs, signals, keys

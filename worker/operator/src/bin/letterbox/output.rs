@@ -8,6 +8,7 @@ use std::{
 };
 
 use comfy_table::{Table, presets};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -116,7 +117,7 @@ impl Output {
             Self::Many { rows, columns } => {
                 table.set_header(columns);
                 for row in rows {
-                    table.add_row(columns.iter().map(|column| plain(&row[column])));
+                    table.add_row(columns.iter().map(|column| cell(column, &row[column])));
                 }
             }
         }
@@ -127,6 +128,13 @@ impl Output {
         });
         lines.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// A value in a table, where a time is short: programs read the whole one.
+fn cell(column: &str, value: &Value) -> String {
+    let time = value.as_str().filter(|_| column.ends_with("_at"));
+    let time = time.and_then(|time| time.parse::<Timestamp>().ok());
+    time.map_or_else(|| plain(value), |time| time.strftime("%F %T").to_string())
 }
 
 /// Where people look for a member of a thing: first what the next step needs.
