@@ -237,9 +237,15 @@ BEGIN
         RAISE EXCEPTION 'only an owner of the workspace invites'
             USING ERRCODE = 'insufficient_privilege';
     END IF;
-    -- One invitation at a time: what is counted below stays so.
+    -- One invitation at a time, of the workspace and of the person: what is counted below stays so.
+    PERFORM FROM users u WHERE u.user_id = (SELECT a.user_id FROM acting() a) FOR NO KEY UPDATE;
     PERFORM FROM workspaces WHERE workspace_id = tenant FOR NO KEY UPDATE;
-    IF EXISTS (SELECT FROM letters l WHERE l.user_id = whom AND l.workspace_id = tenant
+    UPDATE letters l SET attempts = 0, due_at = clock_timestamp()
+    WHERE l.user_id = whom AND l.workspace_id = tenant AND l.told ? 'invitation'
+        AND l.sent_at IS NULL AND sends_mail();
+    IF FOUND THEN
+        RETURN 'sent';
+    ELSIF EXISTS (SELECT FROM letters l WHERE l.user_id = whom AND l.workspace_id = tenant
         AND l.told ? 'invitation') THEN
         RETURN 'before';
     END IF;

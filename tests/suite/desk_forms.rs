@@ -229,6 +229,14 @@ async fn person_is_found_and_erased(world: &World, desk: &Desk, form: &Form) {
             assert_tells(&history, &["asked to"]);
         }
     }
+    // What is another workspace's is not there.
+    let foreign = world.user("nobody").await;
+    let foreign = desk.visitor(world, foreign).await;
+    assert_eq!(foreign.get(&place).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(
+        foreign.order("/person", &form).await.status(),
+        StatusCode::NOT_FOUND
+    );
     let left = "SELECT count(*) FROM runs WHERE input IS NOT NULL";
     world.assert_count(left, 1).await;
 }

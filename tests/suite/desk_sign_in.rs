@@ -151,6 +151,10 @@ async fn nothing_typed_is_lost_by_signing_in() {
     let sent = [("form_token", token), typed[1], typed[2]];
     assert_eq!(ada.send("/me", &sent).await.status(), 303);
     ada.assert_shows("/me", "value=\"Ada &#34;").await;
+    // Who decides about something sees it first.
+    let decided = [("question", "1"), ("answer", "approve")];
+    let decided = page_of(ada.send("/questions", &decided).await, 403).await;
+    assert_tells(&decided, &["did not come from a page"]);
     // A secret is in no page, and neither is what another site sends.
     ada.cookie.clear();
     let secret = ada.send("/accounts", &[("credential", "hidden")]).await;

@@ -42,10 +42,18 @@ pub fn meant_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
     kinds.map(|kind| kind.id(workspace, key)).collect()
 }
 
-/// The id of a text in a field.
+/// The ids of what a person may have written so in a field to say who they are: a text, or a number
+/// that is long enough to be theirs.
 #[must_use]
-pub fn text_id(workspace: WorkspaceId, key: &str, text: &str) -> Uuid {
-    LookupKind::Text(text.to_owned()).id(workspace, key)
+pub fn personal_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
+    let is_long = text.bytes().filter(u8::is_ascii_digit).count() >= 5;
+    let number = text.parse().ok().filter(|_| is_long);
+    let kinds = [
+        Some(LookupKind::Text(text.to_owned())),
+        number.map(LookupKind::Number),
+    ];
+    let kinds = kinds.into_iter().flatten();
+    kinds.map(|kind| kind.id(workspace, key)).collect()
 }
 
 enum LookupKind {

@@ -11,6 +11,6 @@ mod token;
 pub use address::ascii_address;
 pub use color::{Color, NoColor};
 pub use definition::{Field, FieldType, Form};
-pub use lookup::{MAX_LOOKUP_TEXT, lookup_ids, meant_ids, text_id};
+pub use lookup::{MAX_LOOKUP_TEXT, lookup_ids, meant_ids, personal_ids};
 pub use page::{Locale, Page};
 pub use token::{FormToken, TokenHash};

@@ -22,8 +22,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The most connections that the system holds until they are accepted: senders come all at once.
 pub const BACKLOG: u32 = 1_024;
-/// Pause after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after a connection could not be accepted, mostly for too many open files; doubled up to
+/// the maximum.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The name by which a process identifies itself to its servers: `program@host`.
 #[must_use]
@@ -55,12 +57,14 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Accepts the next connection, after a pause if one could not be accepted.
 pub async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
+    let mut pause = ACCEPT_PAUSE;
     loop {
         match socket.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
             }
         }
     }

@@ -102,6 +102,7 @@ impl DeskSettings {
             signs_in_by_email: self.sign_in_by_email,
             strangers: Shares::of(SHARE),
             lookups: Shares::of(SHARE),
+            rehearsals: Shares::of(1),
             people: Shares::of(SHARE),
         })
     }

@@ -37,6 +37,8 @@ pub(crate) struct Desk {
     pub(crate) strangers: Shares<ClientAddress>,
     /// Requests of which it is being looked up whose they are.
     pub(crate) lookups: Shares<ClientAddress>,
+    /// Rehearsals, which compute.
+    pub(crate) rehearsals: Shares<UserId>,
     /// Requests with a session.
     pub(crate) people: Shares<UserId>,
 }

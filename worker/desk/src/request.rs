@@ -139,7 +139,9 @@ impl Values {
         if given.any(|(name, _)| secrets.contains(&name.as_str())) {
             return None;
         }
-        let others = self.0.iter().filter(|(name, _)| name != "form_token");
+        // Whoever was sure is asked again.
+        let others = self.0.iter();
+        let others = others.filter(|(name, _)| !matches!(&**name, "form_token" | "sure"));
         Some(others.cloned().collect())
     }
 
@@ -249,7 +251,9 @@ impl Asked {
     pub(crate) fn come_back(&self, request: &Request) -> Trouble {
         // Not a frame, and no file.
         let asked_for = request.headers().get("sec-fetch-dest");
-        let is_page = asked_for.is_none_or(|it| it == "document") && !self.path.ends_with(".csv");
+        let is_page = asked_for.is_none_or(|it| it == "document")
+            && !self.path.ends_with(".csv")
+            && !self.path.starts_with("/accounts/callback");
         let to = request.uri().path_and_query();
         let to = to.filter(|_| is_page && !self.is_post && self.path != "/");
         let to = to.map_or("", |to| to.as_str());

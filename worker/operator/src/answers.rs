@@ -2,11 +2,11 @@
 //! wrote it: letters that can't be seen join the letters of many scripts, and are made visible
 //! where text is shown, not where it is handed over.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use csv::QuoteStyle;
 use letterbox_common::{
-    form::{Form, meant_ids, text_id},
+    form::{Form, meant_ids, personal_ids},
     ids::{RunId, WorkflowId, WorkspaceId},
     json_object,
 };
@@ -31,6 +31,13 @@ SELECT run_id, state, received_at, input FROM visible_runs
 WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::uuid IS NULL OR run_id < $3) AND ($4::uuid[] IS NULL OR found_by && $4)
 ORDER BY run_id DESC LIMIT $5";
+
+    /// The keys of all fields that forms of a workspace have had, as JSON, which may hold what no
+    /// text of the database does.
+    desk fn keys_of_fields(workspace: WorkspaceId) -> Vec<(String,)> = "
+SELECT DISTINCT (field -> 'key')::text AS key
+FROM releases r CROSS JOIN LATERAL json_array_elements(r.form::json -> 'fields') AS field
+WHERE r.workspace_id = $1";
 
     /// The newest runs with one of these values, of all workflows of a workspace.
     desk fn runs_with(
@@ -90,12 +97,9 @@ impl Operator {
         limit: u32,
     ) -> Result<Vec<(WorkflowId, RunId)>> {
         self.need_searchable(workspace, text).await?;
-        let mut keys = BTreeSet::new();
-        for workflow in self.workflows(workspace).await? {
-            let columns = self.answer_columns(workflow.workflow_id).await?;
-            keys.extend(columns.into_iter().map(|column| column.key));
-        }
-        let ids = keys.iter().map(|key| text_id(workspace, key, text));
+        let keys = keys_of_fields(self, workspace).await?.into_iter();
+        let keys = keys.filter_map(|(key,)| serde_json::from_str::<String>(&key).ok());
+        let ids = keys.flat_map(|key| personal_ids(workspace, &key, text));
         let ids: Vec<_> = ids.collect();
         runs_with(self, workspace, &ids, limit.into()).await
     }

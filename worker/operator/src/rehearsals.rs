@@ -83,6 +83,14 @@ fn rehearse(
     Ok(rehearsed.into_iter().map(told).collect())
 }
 
+fn decided(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Allow => "This is sent",
+        Decision::Approve => "A person is asked first, and then this is sent",
+        Decision::Deny => "The policy refuses this, and the run ends",
+    }
+}
+
 fn told(reached: Reached<'_>) -> RehearsedAction {
     let account = reached.action.account().unwrap_or_default();
     let mut request = None;
@@ -91,11 +99,13 @@ fn told(reached: Reached<'_>) -> RehearsedAction {
             let mut shown = json!(sent);
             shown["account"] = account.into();
             request = Some(shown);
-            match decision {
-                Decision::Allow => "This is sent:".to_owned(),
-                Decision::Approve => "A person is asked first, and then this is sent:".to_owned(),
-                Decision::Deny => "The policy refuses this, and the run ends:".to_owned(),
-            }
+            format!("{}:", decided(decision))
+        }
+        Rehearsed::SendUnshown(decision) => {
+            format!(
+                "{}, but it is too long to be shown with the others.",
+                decided(decision)
+            )
         }
         Rehearsed::Choose(Branch::Then) => "The condition holds.".to_owned(),
         Rehearsed::Choose(Branch::Else) => "The condition does not hold.".to_owned(),

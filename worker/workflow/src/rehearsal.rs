@@ -19,6 +19,8 @@ use crate::{
 pub enum Rehearsed {
     /// It would send this request, if the policy lets it.
     Send(Request, Decision),
+    /// The same for a request that is too long to be shown with the others.
+    SendUnshown(Decision),
     /// It would go on here.
     Choose(Branch),
     /// It would wait.
@@ -44,6 +46,8 @@ pub struct RehearsedAction<'d> {
     pub only_if: Option<(&'d str, Branch)>,
 }
 
+/// Maximum bytes of all requests that are shown.
+const MAX_SHOWN: usize = 1 << 20;
 /// The id of a run that there is not.
 const NO_RUN: &str = "00000000-0000-7000-8000-000000000000";
 
@@ -61,6 +65,7 @@ pub fn rehearse<'d>(
         context: context.with_labels(&Labels::of(&definition.form)),
         account,
         decide,
+        left: MAX_SHOWN,
         found: Vec::new(),
     };
     let mut trail = Trail::default();
@@ -83,6 +88,8 @@ struct Rehearsal<'d, A, D> {
     context: TemplateContext,
     account: A,
     decide: D,
+    /// Bytes of requests that may still be shown.
+    left: usize,
     found: Vec<RehearsedAction<'d>>,
 }
 
@@ -103,7 +110,9 @@ where
                 Rehearsed::Choose(branch) => (Some(*branch), None),
                 Rehearsed::Fail(reason) => (None, Some(End::Failed(reason.clone()))),
                 Rehearsed::NoAccount => (None, Some(End::Failed("no account".to_owned()))),
-                Rehearsed::Send(_, Decision::Deny) => (None, Some(End::Denied)),
+                Rehearsed::Send(_, Decision::Deny) | Rehearsed::SendUnshown(Decision::Deny) => {
+                    (None, Some(End::Denied))
+                }
                 _ => (None, None),
             };
             self.found.push(RehearsedAction {
@@ -135,7 +144,7 @@ where
         End::GoesOn
     }
 
-    fn rehearsed(&self, action: &Action, taint: Taint) -> Rehearsed {
+    fn rehearsed(&mut self, action: &Action, taint: Taint) -> Rehearsed {
         let rendered: Result<_, RenderError> = match &action.step {
             _ if action.references.has_answers() => return Rehearsed::ByAnswer,
             Step::Wait(time) => return Rehearsed::Wait(*time),
@@ -151,7 +160,13 @@ where
                     let request = outgoing.render(&base, &self.context.renderer());
                     request.map(|request| {
                         let decision = (self.decide)(action, &request, taint);
-                        Rehearsed::Send(request, decision)
+                        match self.left.checked_sub(request.length()) {
+                            None => Rehearsed::SendUnshown(decision),
+                            Some(left) => {
+                                self.left = left;
+                                Rehearsed::Send(request, decision)
+                            }
+                        }
                     })
                 }
             },

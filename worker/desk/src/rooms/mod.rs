@@ -100,8 +100,10 @@ impl FromRequest<Arc<Desk>> for Visit {
             if !session::is_form_token(&session, given) {
                 let token = Some(session::form_token(&session));
                 return Err(match asked.form.held() {
-                    Some(values) => Trouble::Held(asked.path, values, token),
-                    None => Trouble::Forged,
+                    Some(values) if is_typed(&asked.path) => {
+                        Trouble::Held(asked.path, values, token)
+                    }
+                    _ => Trouble::Forged,
                 });
             }
             let reason = asked.form.get("reason").map(str::to_owned);
@@ -119,10 +121,18 @@ impl FromRequest<Arc<Desk>> for Visit {
     }
 }
 
+/// Whether a page that posts there is one on which people write. Nothing else is held: who decides
+/// about something sees it first.
+fn is_typed(path: &str) -> bool {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let of_form = ["forms", "questions", "steps", "deploy", "rehearsal"];
+    matches!(path, "/me" | "/policy") || path.starts_with("/forms") && of_form.contains(&last)
+}
+
 /// Sends a person whose session is over to where one begins; what they have typed is not lost.
 async fn hold(asked: Asked, request: Request) -> Trouble {
     let signed_out = asked.come_back(&request);
-    if !asked.is_post {
+    if !asked.is_post || !is_typed(&asked.path) {
         return signed_out;
     }
     let Some(_share) = asked.desk.strangers.take(asked.client) else {

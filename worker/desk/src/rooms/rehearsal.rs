@@ -109,6 +109,8 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     }
     if page.refused.is_none() {
         let answers = format!("{{{}}}", answers.join(","));
+        let rehearsals = &visit.asked.desk.rehearsals;
+        let _share = rehearsals.take(visit.user).ok_or(Trouble::Busy)?;
         let rehearsing = visit.operator.rehearse(&page.workflow, answers);
         match or_refusal(rehearsing.await)? {
             Ok(rehearsed) => page.rehearsed = Some(rehearsed),

@@ -114,6 +114,15 @@ pub struct Request {
     pub body_type: BodyType,
 }
 
+impl Request {
+    /// How many bytes its parts have.
+    pub(crate) fn length(&self) -> usize {
+        let headers = self.headers.iter();
+        let headers: usize = headers.map(|(name, value)| name.len() + value.len()).sum();
+        headers + self.url.len() + self.body.as_ref().map_or(0, String::len)
+    }
+}
+
 /// The type of a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BodyType {

@@ -134,7 +134,7 @@ impl Output {
 fn cell(column: &str, value: &Value) -> String {
     let time = value.as_str().filter(|_| column.ends_with("_at"));
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());
-    time.map_or_else(|| plain(value), |time| time.strftime("%F %T").to_string())
+    time.map_or_else(|| plain(value), |time| time.strftime("%FT%TZ").to_string())
 }
 
 /// Where people look for a member of a thing: first what the next step needs.

@@ -267,7 +267,7 @@ async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output> {
     }
     let count = erased.len();
     Ok(Output::text(
-        format!("{count} runs are erased. {NOT_ERASED}"),
+        format!("{count} runs are erased. {NOT_ERASED} See also: letterbox dead-letters list."),
         &json!({ "erased": erased, "not_reached": NOT_ERASED }),
     ))
 }
