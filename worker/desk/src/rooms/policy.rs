@@ -223,7 +223,8 @@ fn with_question(policy: &mut Value, account: &str) -> Result<bool, &'static str
     let rule = json!({"when": {"account": account}, "decision": "approve"});
     let denies = |one: &Value| *one == "deny";
     let is_strict = denies(&policy["default"]);
-    let rules = policy["rules"].as_array_mut().ok_or(REFUSES)?;
+    let rules = policy.get_mut("rules").and_then(Value::as_array_mut);
+    let rules = rules.ok_or(REFUSES)?;
     let at = rules
         .iter()
         .take_while(|one| denies(&one["decision"]))
@@ -261,6 +262,9 @@ mod tests {
                 assert_eq!(policy["rules"], json!(expected));
                 assert_eq!(with_question(&mut policy, "crm"), Ok(false), "{policy}");
             }
+        }
+        for mut odd in [json!([]), json!(null), json!({}), json!({"rules": 1})] {
+            assert!(with_question(&mut odd, "crm").is_err(), "{odd}");
         }
     }
 }

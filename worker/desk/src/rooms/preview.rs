@@ -22,11 +22,11 @@ const FOLDER: &str = "/previews";
 /// The page of the draft, to be filled in.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let workflow = visit.operator.workflow(workflow).await?;
-    let mut definition = workflow.definition.unwrap_or(Value::Null);
-    let form = serde_json::from_value::<Form>(definition["form"].take());
+    let definition = workflow.definition.unwrap_or(Value::Null);
+    let form = serde_json::from_value::<Form>(definition["form"].clone());
     let none = |_| refused("The draft has no form that could be shown: look at it as JSON.");
     let form = form.map_err(none)?;
-    let page = serde_json::from_value::<Page>(definition["page"].take()).unwrap_or_default();
+    let page = serde_json::from_value::<Page>(definition["page"].clone()).unwrap_or_default();
     let json = serde_json::to_string(&form).map_err(none)?;
     let shown = Shown {
         json: &json,

@@ -193,17 +193,24 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
         }
         _ => return Ok(Ok(None)),
     };
-    let Some(key) = answer("asked") else {
-        let is_compared = visit.given("do")? != "wait" && !text("than").is_empty();
+    only_if(visit, form, ids, step)
+}
+
+/// A step that happens only if an answer is as it was filled in, if one is chosen.
+fn only_if(visit: &Visit, form: &Value, ids: &[String], step: Value) -> Result<Posted, Trouble> {
+    let than = written(visit.filled("than"));
+    let key = visit.filled("asked");
+    if key.is_empty() {
+        let is_compared = visit.given("do")? != "wait" && !than.is_empty();
         return Ok(match is_compared {
             true => Err("Choose which answer is compared."),
             false => Ok(Some(step)),
         });
-    };
+    }
     let mut fields = form["fields"].as_array().into_iter().flatten();
     let field = fields.find(|field| field["key"] == key);
     let field = field.ok_or(Trouble::Unreadable)?;
-    let condition = condition(field, visit.filled("compare"), &text("than"));
+    let condition = condition(field, visit.filled("compare"), &than);
     Ok(condition.map(|condition| {
         let id = draft::free("if", '-', |id| {
             step["id"] != id && ids.iter().all(|one| one != id)
