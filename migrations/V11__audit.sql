@@ -55,7 +55,7 @@ BEGIN ATOMIC
             OR subject = 'users' AND name IN ('email', 'name') OR subject = 'runs'
                 AND name IN ('failure', 'failing') OR subject = 'subscriptions'
                 AND name IN ('failure', 'received') OR subject = 'account_trials'
-                AND name IN ('path', 'answer', 'error'))
+                AND name IN ('path', 'step', 'answer', 'error'))
         THEN '"(hidden)"' ELSE value END;
 END;
 COMMENT ON FUNCTION shown_in_audit IS

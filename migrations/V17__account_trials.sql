@@ -1,10 +1,12 @@
--- Trials of accounts: a person asks, a worker sends a GET, and the answer is kept for an hour.
+-- Trials of accounts: a person asks, a worker sends a GET or a step of a draft, and the answer is
+-- kept for an hour.
 
 CREATE TABLE account_trials (
     workspace_id uuid NOT NULL,
     account_id   uuid NOT NULL,
     user_id      uuid NOT NULL,
-    path         text NOT NULL CHECK (path LIKE '/%' AND char_length(path) <= 2000),
+    path         text CHECK (path LIKE '/%' AND char_length(path) <= 2000),
+    step         text CHECK (octet_length(step) <= 1048576),
     asked_at     timestamptz NOT NULL DEFAULT now(),
     taken_until  timestamptz,
     answered_at  timestamptz,
@@ -12,12 +14,15 @@ CREATE TABLE account_trials (
     answer       text CHECK (octet_length(answer) <= 65536),
     error        text,
     PRIMARY KEY (workspace_id, account_id),
+    CHECK (num_nonnulls(path, step) = 1),
     FOREIGN KEY (workspace_id, account_id, user_id)
         REFERENCES connected_accounts (workspace_id, account_id, user_id)
 );
 COMMENT ON TABLE account_trials IS 'The last trial of each account, for an hour';
 COMMENT ON COLUMN account_trials.user_id IS 'The owner of the account';
-COMMENT ON COLUMN account_trials.path IS 'Below the base URL of the account, with a query';
+COMMENT ON COLUMN account_trials.path IS 'Of a GET below the base URL of the account, with a query';
+COMMENT ON COLUMN account_trials.step IS
+    'JSON text of a draft, sample answers, and the action that is sent by them';
 COMMENT ON COLUMN account_trials.taken_until IS 'A worker sends it now, or has died';
 COMMENT ON COLUMN account_trials.status IS 'Of the answer; null if none came';
 COMMENT ON COLUMN account_trials.answer IS
@@ -25,7 +30,8 @@ COMMENT ON COLUMN account_trials.answer IS
 COMMENT ON COLUMN account_trials.error IS
     'Why an action would fail, or be tried again; null if it would be done';
 
-CREATE FUNCTION ask_trial(tenant uuid, account uuid, asked text) RETURNS timestamptz
+CREATE FUNCTION ask_trial(tenant uuid, account uuid, asked text, asked_step text)
+    RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     asked_for timestamptz;
@@ -37,11 +43,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'only its owner tries an account' USING ERRCODE = 'insufficient_privilege';
     END IF;
-    INSERT INTO account_trials AS t (workspace_id, account_id, user_id, path)
-    SELECT a.workspace_id, a.account_id, a.user_id, asked FROM connected_accounts a
+    INSERT INTO account_trials AS t (workspace_id, account_id, user_id, path, step)
+    SELECT a.workspace_id, a.account_id, a.user_id, asked, asked_step FROM connected_accounts a
     WHERE a.workspace_id = tenant AND a.account_id = account
-    ON CONFLICT (workspace_id, account_id) DO UPDATE SET path = EXCLUDED.path, asked_at = now(),
-        taken_until = NULL, answered_at = NULL, status = NULL, answer = NULL, error = NULL
+    ON CONFLICT (workspace_id, account_id) DO UPDATE SET path = EXCLUDED.path,
+        step = EXCLUDED.step, asked_at = now(), taken_until = NULL, answered_at = NULL,
+        status = NULL, answer = NULL, error = NULL
     WHERE t.asked_at NOT BETWEEN now() - interval '5 seconds' AND now()
     RETURNING asked_at INTO asked_for;
     RETURN asked_for;

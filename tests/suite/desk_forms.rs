@@ -364,6 +364,24 @@ async fn an_owner_says_what_happens() {
         assert_tells(&wrong.text().await.unwrap(), &[told]);
     }
     assert!(peer.received().is_empty() && server.taken().is_empty());
+    // What the policy lets go by itself is sent after another press: once, and as it was shown.
+    let answers = [&full[..], &[("answer-3", "2")]].concat();
+    let shown = page_of(owner.order(&rehearsal, &answers).await, 200).await;
+    assert_tells(&shown, &["Really send this to crm", "Really send this to mail"]);
+    let buttons = shown.split("name=\"send\" value=\"").skip(1);
+    let actions: Vec<&str> = buttons.filter_map(|rest| rest.split('"').next()).collect();
+    for (action, told) in actions.into_iter().zip(["answered 200", "answered 250"]) {
+        let sending = [&answers[..], &[("send", action)]].concat();
+        let sent = owner.order(&rehearsal, &sending).await;
+        assert_eq!(sent.status(), StatusCode::SEE_OTHER, "{action}");
+        let place = sent.headers()["location"].to_str().unwrap();
+        assert_tells(&owner.page(place).await, &[action, told]);
+        let again = page_of(owner.order(&rehearsal, &sending).await, 422).await;
+        assert_tells(&again, &["less than five seconds ago"]);
+    }
+    assert_eq!(peer.received().len(), 1);
+    assert_eq!(peer.received()[0].json()["email"], "a@example.com");
+    assert_eq!(server.taken().len(), 1);
     let deploy = format!("/forms/{}/deploy", form.workflow);
     let how = [("how", "deploy_and_link"), ("sure", "yes")];
     let shown = owner.follow(&owner.order(&deploy, &how).await).await;
@@ -371,11 +389,11 @@ async fn an_owner_says_what_happens() {
     let mut live = form.clone();
     live.token = token(&shown);
     world.submit_until(&live, "k", "succeeded", 1).await;
-    let received = peer.await_received(1).await;
-    assert_eq!(received[0].target, "/contacts");
-    assert_eq!(received[0].json()["email"], "ada@example.com");
+    let received = peer.await_received(2).await;
+    assert_eq!(received[1].target, "/contacts");
+    assert_eq!(received[1].json()["email"], "ada@example.com");
     let taken = server.taken();
-    assert_tells(&taken[0].text, &["ada@example.com"]);
+    assert_tells(&taken[1].text, &["ada@example.com"]);
     // A link that has closed is not opened again by a deploy.
     let bounded = [("max_answers", "1"), ("sure", "yes")];
     let link = format!("/forms/{}/link", form.workflow);

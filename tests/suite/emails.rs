@@ -339,7 +339,7 @@ async fn a_mail_server_takes_no_other_request() {
         .await;
     let mut request = call("send", "GET", "/");
     request["account"] = "mail".into();
-    let why = "the account \"mail\" sends e-mail and nothing else: http.request can't call it";
+    let why = "the account \"mail\" sends e-mail and nothing else: only email.send can call it";
     scene.assert_fails(request.clone(), payload(), 1, why).await;
     let action = email(json!({"account": "crm"}));
     let why = "the account \"crm\" is no mail server: email.send can't call it";

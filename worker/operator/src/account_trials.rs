@@ -1,27 +1,28 @@
-//! Trials of accounts: what one answers to a GET, before a workflow calls it. A worker sends it;
-//! the answer is kept for an hour.
+//! Trials of accounts: what one answers to a GET, or to a step of a draft, before a workflow calls
+//! it. A worker sends it; the answer is kept for an hour.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use letterbox_common::ids::{AccountId, WorkspaceId};
+use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
+use letterbox_workflow::rehearsal::SampledStep;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use crate::{Operator, Reason, Result, asking::Sought, run_detail::FailedAnswer};
+use crate::{AccountRow, Operator, Reason, Result, asking::Sought, run_detail::FailedAnswer};
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 statements! {
     /// Asks for a trial; `None` if one was asked for a moment ago.
     desk fn ask_trial(
-        workspace: WorkspaceId, account: AccountId, path: &str,
-    ) -> (Option<Timestamp>,) = "SELECT ask_trial($1, $2, $3) AS asked_at";
+        workspace: WorkspaceId, account: AccountId, path: Option<&str>, step: Option<&str>,
+    ) -> (Option<Timestamp>,) = "SELECT ask_trial($1, $2, $3, $4) AS asked_at";
 
     /// The last trials of the accounts of a workspace, or of one of them.
     desk fn trials(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<TrialRow> = "
-SELECT account_id, workspace_id, path, asked_at, answered_at, status, answer, error
+SELECT account_id, workspace_id, path, step, asked_at, answered_at, status, answer, error
 FROM account_trials
 WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 }
@@ -33,8 +34,12 @@ pub struct TrialRow {
     pub account_id: AccountId,
     /// Its workspace.
     pub workspace_id: WorkspaceId,
-    /// The path below its base URL, with a query.
-    pub path: String,
+    /// The path below its base URL, with a query; `None` if a step was sent.
+    pub path: Option<String>,
+    /// The step of a draft that was sent.
+    #[serde(skip)]
+    #[row(with = step)]
+    pub step: Option<SampledStep>,
     /// When it was asked for, by the database's clock.
     pub asked_at: Timestamp,
     /// When it was answered; `None` while no worker has.
@@ -49,6 +54,10 @@ pub struct TrialRow {
 }
 
 fn answer(json: Option<&str>) -> Option<FailedAnswer> {
+    serde_json::from_str(json?).ok()
+}
+
+fn step(json: Option<&str>) -> Option<SampledStep> {
     serde_json::from_str(json?).ok()
 }
 
@@ -67,8 +76,40 @@ impl Operator {
         if found.sender.is_some() || !path.starts_with('/') || path.len() > 2_000 {
             return Err(Reason::InvalidTrial.into());
         }
-        let workspace = found.workspace_id;
-        let (asked_at,) = ask_trial(self, workspace, account, path).await?;
+        self.ask(&found, Some(path), None, patience).await
+    }
+
+    /// Sends a step of a draft to the account of that name that its owner has connected, and waits
+    /// so long for its answer.
+    ///
+    /// # Errors
+    /// When there is no such account, or it was tried a moment ago.
+    pub async fn try_step(
+        &self,
+        workspace: WorkspaceId,
+        owner: UserId,
+        name: &str,
+        step: &SampledStep,
+        patience: Duration,
+    ) -> Result<TrialRow> {
+        let mut accounts = self.accounts(workspace).await?.into_iter();
+        let account = accounts.find(|one| {
+            one.user_id == owner && one.name == name && one.disconnected_at.is_none()
+        });
+        let account = account.found("account")?;
+        let step = step.to_json();
+        self.ask(&account, None, Some(&step), patience).await
+    }
+
+    async fn ask(
+        &self,
+        account: &AccountRow,
+        path: Option<&str>,
+        step: Option<&str>,
+        patience: Duration,
+    ) -> Result<TrialRow> {
+        let (workspace, account) = (account.workspace_id, account.account_id);
+        let (asked_at,) = ask_trial(self, workspace, account, path, step).await?;
         let asked_at = asked_at.ok_or(Reason::TriedJustNow)?;
         let began = Instant::now();
         loop {

@@ -103,7 +103,7 @@ pub use self::{
     workspace_settings::{WorkspaceSettings, or_unlimited},
     workspaces::{Day, Usage, WebhookUsage, Workspace},
 };
-pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem};
+pub use letterbox_workflow::{DEFINITION_SCHEMA, POLICY_SCHEMA, Problem, rehearsal::SampledStep};
 
 const PROGRAM: &str = "letterbox";
 

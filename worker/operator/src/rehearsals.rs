@@ -1,9 +1,9 @@
 //! Rehearsals: what a submission to a draft would lead to, without sending anything.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use letterbox_workflow::{
-    ActionFacts, Decision, Definition, Policy, Taint,
-    actions::{Action, Branch, Request},
+    Decision, Definition, Policy,
+    actions::Branch,
     rehearsal::{self, Rehearsed, RehearsedAction as Reached},
 };
 use serde_json::{Value, json};
@@ -25,18 +25,29 @@ pub struct RehearsedAction {
     /// The request as a run would record it, with the name of its account; `None` if it sends none
     /// or it isn't known yet.
     pub request: Option<Value>,
+    /// The account, if the policy lets this be sent to it at once.
+    sent_to: Option<String>,
+}
+
+impl RehearsedAction {
+    /// The action and the account to which it may be sent at once.
+    #[must_use]
+    pub fn sendable(&self) -> Option<(&str, &str)> {
+        Some((&self.action_id, self.sent_to.as_deref()?))
+    }
 }
 
 impl Operator {
     /// Rehearses what a submission of these answers, the JSON text of an object, would lead to by
-    /// the draft of a workflow, as its owner and by the policy that holds now.
+    /// the draft of a workflow, as its owner and by the policy that holds now, at a time.
     ///
     /// # Errors
     /// When the draft has mistakes.
     pub async fn rehearse(
         &self,
         workflow: &WorkflowDetail,
-        answers: String,
+        answers: &str,
+        received_at: &str,
     ) -> Result<Vec<RehearsedAction>> {
         let workspace = workflow.row.workspace_id;
         let mut accounts = self.accounts(workspace).await?;
@@ -44,10 +55,11 @@ impl Operator {
         accounts.retain(|one| one.user_id == owner && one.disconnected_at.is_none());
         let policy = self.policy(workspace).await?.policy.to_string();
         let draft = workflow.text.clone().unwrap_or_default();
+        let (answers, received_at) = (answers.to_owned(), received_at.to_owned());
         let share = AT_ONCE.acquire().await;
         let rehearsed = tokio::task::spawn_blocking(move || {
             let _share = share;
-            rehearse(&draft, &answers, &policy, &accounts)
+            rehearse(&draft, &answers, &received_at, &policy, &accounts)
         });
         let failed = |_| Reason::InvalidDefinition(Vec::new());
         rehearsed.await.map_err(failed)?
@@ -57,6 +69,7 @@ impl Operator {
 fn rehearse(
     draft: &str,
     answers: &str,
+    received_at: &str,
     policy: &str,
     accounts: &[AccountRow],
 ) -> Result<Vec<RehearsedAction>> {
@@ -66,19 +79,7 @@ fn rehearse(
         let account = accounts.iter().find(|one| one.name == name)?;
         Url::parse(&account.base_url).ok()
     };
-    let decide = |action: &Action, request: &Request, taint: Taint| {
-        let url = Url::parse(&request.url).ok();
-        let facts = ActionFacts {
-            action: action.kind.name,
-            account: action.account().unwrap_or_default(),
-            method: &request.method,
-            host: url.as_ref().and_then(Url::host_str).unwrap_or_default(),
-            taint,
-        };
-        policy.decide(&facts).decision
-    };
-    let now = Timestamp::now().to_string();
-    let rehearsed = rehearsal::rehearse(&definition, answers, &now, account, decide);
+    let rehearsed = rehearsal::rehearse(&definition, answers, received_at, account, &policy);
     let rehearsed = rehearsed.map_err(|_| Reason::InvalidDefinition(Vec::new()))?;
     Ok(rehearsed.into_iter().map(told).collect())
 }
@@ -93,12 +94,13 @@ fn decided(decision: Decision) -> &'static str {
 
 fn told(reached: Reached<'_>) -> RehearsedAction {
     let account = reached.action.account().unwrap_or_default();
-    let mut request = None;
+    let (mut request, mut sent_to) = (None, None);
     let told = match reached.rehearsed {
         Rehearsed::Send(sent, decision) => {
             let mut shown = json!(sent);
             shown["account"] = account.into();
             request = Some(shown);
+            sent_to = (decision == Decision::Allow).then(|| account.to_owned());
             format!("{}:", decided(decision))
         }
         Rehearsed::SendUnshown(decision) => {
@@ -128,5 +130,6 @@ fn told(reached: Reached<'_>) -> RehearsedAction {
             None => told,
         },
         request,
+        sent_to,
     }
 }

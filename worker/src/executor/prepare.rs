@@ -71,10 +71,7 @@ impl Sending<'_> {
         let account = now.account;
         let account =
             account.ok_or_else(|| format!("the owner has no connected account {name:?}"))?;
-        if self.outgoing.sets_header(&account.header) {
-            let header = &account.header;
-            return Err(format!("the header {header:?} is reserved for the account").into());
-        }
+        check_fits(&**self.outgoing, &account)?;
         let (rendered, shown) = self.requests(&account).await?;
         let is_new = self.record.request.is_none();
         // The request, and the longest answer to it.
@@ -140,23 +137,9 @@ impl Sending<'_> {
             None => values.context.clone(),
         };
         let base_url = base_url(account)?;
-        if self.outgoing.is_mail() != account::is_mail(&base_url) {
-            let name = &account.name;
-            let kind = self.next.action.kind.name;
-            let problem = match account.sender {
-                Some(_) => "sends e-mail and nothing else",
-                None => "is no mail server",
-            };
-            return Err(format!("the account {name:?} {problem}: {kind} can't call it").into());
-        }
         let rendering = Arc::clone(self.outgoing);
         let rendered = move || rendering.render(&base_url, &context.renderer());
-        let mut request = evaluate(rendered).await?;
-        if let Some(sender) = &account.sender {
-            request
-                .headers
-                .insert(0, ("From".to_owned(), sender.clone()));
-        }
+        let request = with_sender(evaluate(rendered).await?, account);
         let shown = self.outgoing.shown(&request);
         let by_account = |request| RenderedRequest {
             account_id: account.id,
@@ -165,6 +148,34 @@ impl Sending<'_> {
         };
         Ok((by_account(request), shown.map(by_account)))
     }
+}
+
+/// Refuses an account that an action can't call.
+pub(super) fn check_fits(outgoing: &dyn Outgoing, account: &Account) -> Result<(), String> {
+    let Account { name, header, .. } = account;
+    match (outgoing.is_mail(), account.sender.is_some()) {
+        (false, true) => {
+            let why = "sends e-mail and nothing else: only email.send can call it";
+            Err(format!("the account {name:?} {why}"))
+        }
+        (true, false) => {
+            let why = "is no mail server: email.send can't call it";
+            Err(format!("the account {name:?} {why}"))
+        }
+        _ if outgoing.sets_header(header) => {
+            Err(format!("the header {header:?} is reserved for the account"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A request as its account sends it: an e-mail says from whom it is.
+pub(super) fn with_sender(mut request: Request, account: &Account) -> Request {
+    if let Some(sender) = &account.sender {
+        let from = ("From".to_owned(), sender.clone());
+        request.headers.insert(0, from);
+    }
+    request
 }
 
 /// The request as it was rendered for an earlier attempt or an approval.

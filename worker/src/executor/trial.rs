@@ -1,12 +1,14 @@
-//! Trials: an owner asks what an account answers, before a workflow calls it. A worker sends the
-//! GET as it sends the request of an action: where the policy lets it go on by itself, through the
-//! same egress, with the same credential, and judges the answer in the same way.
+//! Trials: an owner asks what an account answers to a GET, or to a step of a draft with sample
+//! answers, before a workflow calls it. A worker sends it as it sends the request of an action:
+//! where the policy lets it go on by itself, through the same egress, with the same credential, and
+//! judges the answer in the same way.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use letterbox_workflow::{
-    ActionFacts, Decision, Taint, account,
-    actions::{TIMEOUT, TOOL_CALL, Trial},
+    ActionFacts, Decision, Policy, Taint, account,
+    actions::{Outgoing, Request, TIMEOUT, TOOL_CALL, Trial},
+    rehearsal::SampledStep,
 };
 use tokio_util::sync::CancellationToken;
 use url::Url;
@@ -14,12 +16,13 @@ use uuid::Uuid;
 
 use super::{
     Executor,
-    prepare::base_url,
+    evaluate::evaluate,
+    prepare::{base_url, check_fits, with_sender},
     record::{Account, Hindrance},
     send::UNAUTHORIZED,
     store::{
         load,
-        trials::{DueTrial, answer_trial, take_trials},
+        trials::{DueTrial, accounts_of, answer_trial, take_trials},
     },
     verdict::{Verdict, judge},
 };
@@ -33,8 +36,9 @@ const PACE: Pace = Pace {
     at_once: 16,
     begins_within: Duration::from_secs(15),
 };
-/// How much of an answer is read: as much as is shown, and one byte more.
-const MOST: usize = 2 * 1024 + 1;
+
+/// What is sent, and what the policy decides about it.
+type Prepared = (Arc<dyn Outgoing>, Request, Decision);
 
 /// What came of a trial.
 #[derive(Default)]
@@ -78,37 +82,25 @@ impl Executor {
 
     async fn try_account(&self, due: &DueTrial) -> Result<Tried, Hindrance> {
         let (workspace, owner) = (due.workspace_id, due.user_id);
-        let trial = Trial::new(due.name.clone(), due.path.clone());
         let now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
         let policy = self.parsed.policy(workspace, now.policy_version).await??;
         let account = now.account.filter(|one| one.id == due.account_id);
         let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
-        let base_url = base_url(&account)?;
-        if account::is_mail(&base_url) {
-            return Err("nothing was sent: it is a mail server".to_owned().into());
-        }
-        let request = trial.request(&base_url);
-        let request = request.map_err(|error| error.to_string())?;
-        let url = request.url.parse::<Url>().ok();
-        let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-        let facts = ActionFacts {
-            host,
-            action: TOOL_CALL.name,
-            account: &due.name,
-            method: &request.method,
-            taint: Taint::default(),
+        let (outgoing, request, decision) = match &due.step {
+            None => get(due, &account, &policy)?,
+            Some(step) => self.step(due, step, &account, policy).await?,
         };
-        let decision = policy.decide(&facts).decision;
         if let Some(why) = hindered(now.is_held, now.owner_may_run, &account, decision) {
             return Err(why.to_owned().into());
         }
         let credential = self.open_credential(workspace, owner, &account);
         let credential = credential.map_err(|error| error.to_string())?;
         let egress = &self.egress;
-        let sending = egress.send(&request, &credential, Uuid::new_v4(), TIMEOUT, MOST, None);
+        let most = outgoing.reading().max + 1;
+        let sending = egress.send(&request, &credential, Uuid::new_v4(), TIMEOUT, most, None);
         let answered = sending.await;
         // As the first one of two attempts: nothing is given up.
-        let mut verdict = judge(&trial, &answered, 1, 2);
+        let mut verdict = judge(&*outgoing, &answered, 1, 2);
         if answered
             .as_ref()
             .is_ok_and(|one| one.status == UNAUTHORIZED)
@@ -131,6 +123,51 @@ impl Executor {
             error,
         })
     }
+
+    /// What a step of a draft sends.
+    async fn step(
+        &self,
+        due: &DueTrial,
+        step: &str,
+        account: &Account,
+        policy: Arc<Policy>,
+    ) -> Result<Prepared, Hindrance> {
+        let step: SampledStep = serde_json::from_str(step).map_err(|error| error.to_string())?;
+        let accounts = accounts_of(&self.database, due.workspace_id, due.user_id).await?;
+        let parsed = accounts
+            .into_iter()
+            .filter_map(|(name, url)| Some((name, Url::parse(&url).ok()?)));
+        let urls: HashMap<String, Url> = parsed.collect();
+        let prepared = move || step.request(|name| urls.get(name).cloned(), &policy);
+        let (outgoing, request, decision) = evaluate(prepared).await?;
+        if outgoing.account() != due.name {
+            return Err("the step calls another account".to_owned().into());
+        }
+        check_fits(&*outgoing, account)?;
+        Ok((outgoing, with_sender(request, account), decision))
+    }
+}
+
+/// What a GET of a path sends.
+fn get(due: &DueTrial, account: &Account, policy: &Policy) -> Result<Prepared, String> {
+    let base_url = base_url(account)?;
+    if account::is_mail(&base_url) {
+        return Err("nothing was sent: it is a mail server".to_owned());
+    }
+    let path = due.path.clone().unwrap_or_default();
+    let trial = Trial::new(due.name.clone(), path);
+    let request = trial.request(&base_url);
+    let request = request.map_err(|error| error.to_string())?;
+    let url = request.url.parse::<Url>().ok();
+    let facts = ActionFacts {
+        host: url.as_ref().and_then(Url::host_str).unwrap_or_default(),
+        action: TOOL_CALL.name,
+        account: &due.name,
+        method: &request.method,
+        taint: Taint::default(),
+    };
+    let decision = policy.decide(&facts).decision;
+    Ok((Arc::new(trial), request, decision))
 }
 
 /// Why nothing may be sent; an action would wait or fail.

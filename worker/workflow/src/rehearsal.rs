@@ -1,14 +1,15 @@
 //! Rehearses a definition: what a run with these answers would send, as far as no answer of an
 //! account and no model decides about it; where one does, what either would lead to. Sends nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::{
-    actions::{Action, Branch, Request, Step},
+    actions::{Action, Branch, Outgoing, Request, Step},
     definition::Definition,
-    policy::Decision,
+    policy::{ActionFacts, Decision, Policy},
     taint::Taint,
     template::{Labels, RenderError, TemplateContext},
     trail::Trail,
@@ -52,19 +53,19 @@ const MAX_SHOWN: usize = 1 << 20;
 const NO_RUN: &str = "00000000-0000-7000-8000-000000000000";
 
 /// Rehearses what follows a submission of these answers, the JSON text of an object, with the base
-/// URLs of accounts and what the policy decides about a request.
+/// URLs of accounts, under a policy.
 pub fn rehearse<'d>(
     definition: &'d Definition,
     answers: &str,
     received_at: &str,
     account: impl Fn(&str) -> Option<Url>,
-    decide: impl Fn(&Action, &Request, Taint) -> Decision,
+    policy: &Policy,
 ) -> serde_json::Result<Vec<RehearsedAction<'d>>> {
     let context = TemplateContext::of_run(answers, NO_RUN, received_at)?;
     let mut rehearsal = Rehearsal {
         context: context.with_labels(&Labels::of(&definition.form)),
         account,
-        decide,
+        policy,
         left: MAX_SHOWN,
         found: Vec::new(),
     };
@@ -77,6 +78,57 @@ pub fn rehearse<'d>(
     Ok(rehearsal.found)
 }
 
+/// A step of a draft that a person has sent, with sample answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SampledStep {
+    /// JSON text of the definition.
+    pub definition: String,
+    /// JSON text of the answers, an object.
+    pub answers: String,
+    /// When they would have been received, as templates tell it.
+    pub received_at: String,
+    /// The id of the action.
+    pub action: String,
+}
+
+impl SampledStep {
+    /// As it is stored.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "strings always serialize")]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings always serialize")
+    }
+
+    /// What the action sends, the request, and what the policy decides about it; or why there is
+    /// none.
+    ///
+    /// # Errors
+    /// In the words of a run that fails.
+    pub fn request(
+        &self,
+        account: impl Fn(&str) -> Option<Url>,
+        policy: &Policy,
+    ) -> Result<(Arc<dyn Outgoing>, Request, Decision), String> {
+        let definition = Definition::check(&self.definition);
+        let definition = definition.map_err(|_| "the draft has mistakes")?;
+        let rehearsed = rehearse(&definition, &self.answers, &self.received_at, account, policy);
+        let rehearsed = rehearsed.map_err(|error| error.to_string())?;
+        let mut sent = rehearsed.into_iter().filter_map(|one| {
+            let Step::Send(outgoing) = &one.action.step else {
+                return None;
+            };
+            match one.rehearsed {
+                Rehearsed::Send(request, decision) if one.action.id == self.action => {
+                    Some((outgoing.clone(), request, decision))
+                }
+                _ => None,
+            }
+        });
+        let sent = sent.next();
+        sent.ok_or_else(|| format!("these answers send nothing in {:?}", self.action))
+    }
+}
+
 /// How a list of actions ends.
 enum End {
     GoesOn,
@@ -84,20 +136,16 @@ enum End {
     Failed(String),
 }
 
-struct Rehearsal<'d, A, D> {
+struct Rehearsal<'d, 'p, A> {
     context: TemplateContext,
     account: A,
-    decide: D,
+    policy: &'p Policy,
     /// Bytes of requests that may still be shown.
     left: usize,
     found: Vec<RehearsedAction<'d>>,
 }
 
-impl<'d, A, D> Rehearsal<'d, A, D>
-where
-    A: Fn(&str) -> Option<Url>,
-    D: Fn(&Action, &Request, Taint) -> Decision,
-{
+impl<'d, A: Fn(&str) -> Option<Url>> Rehearsal<'d, '_, A> {
     fn walk(
         &mut self,
         actions: &'d [Action],
@@ -159,7 +207,7 @@ where
                 Some(base) => {
                     let request = outgoing.render(&base, &self.context.renderer());
                     request.map(|request| {
-                        let decision = (self.decide)(action, &request, taint);
+                        let decision = self.decide(action, &request, taint);
                         match self.left.checked_sub(request.length()) {
                             None => Rehearsed::SendUnshown(decision),
                             Some(left) => {
@@ -172,6 +220,18 @@ where
             },
         };
         rendered.unwrap_or_else(|error| Rehearsed::Fail(error.to_string()))
+    }
+
+    fn decide(&self, action: &Action, request: &Request, taint: Taint) -> Decision {
+        let url = Url::parse(&request.url).ok();
+        let facts = ActionFacts {
+            action: action.kind.name,
+            account: action.account().unwrap_or_default(),
+            method: &request.method,
+            host: url.as_ref().and_then(Url::host_str).unwrap_or_default(),
+            taint,
+        };
+        self.policy.decide(&facts).decision
     }
 }
 
@@ -194,15 +254,12 @@ mod tests {
         let definition = json!({"form": form, "actions": actions, "on_failure": after});
         let definition = Definition::check(&definition.to_string()).unwrap();
         let account = |name: &str| (name != "none").then(|| "https://h.example/".parse().unwrap());
-        let decide = |action: &Action, _: &Request, taint: Taint| {
-            assert!(taint.is_any(), "{}", action.id);
-            match action.account() {
-                Some("forbidden") => Decision::Deny,
-                _ => Decision::Allow,
-            }
-        };
+        let policy = json!({"default": "approve", "rules": [
+            {"when": {"account": "forbidden", "untrusted": "any"}, "decision": "deny"},
+            {"when": {"untrusted": "any"}, "decision": "allow"}]});
+        let policy = Policy::parse(&policy.to_string()).unwrap();
         let answers = json!({"seats": seats}).to_string();
-        let rehearsed = rehearse(&definition, &answers, "now", account, decide).unwrap();
+        let rehearsed = rehearse(&definition, &answers, "now", account, &policy).unwrap();
         let told = rehearsed.into_iter().map(|one| {
             let what = match one.rehearsed {
                 Rehearsed::Send(Request { url, .. }, decision) => format!("{url} {decision}"),

@@ -54,6 +54,11 @@ impl AccountsPage<'_> {
         trials.find(|one| one.account_id == account.account_id)
     }
 
+    /// The path that was tried last, or one that could be.
+    fn tried_path<'p>(&self, trial: &Option<&'p TrialRow>) -> &'p str {
+        trial.and_then(|one| one.path.as_deref()).unwrap_or("/")
+    }
+
     fn answer(&self, account: &AccountRow) -> Option<&LastAnswer> {
         let mut answers = self.answers.iter();
         answers.find(|one| one.account_id == account.account_id)

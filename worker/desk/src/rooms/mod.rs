@@ -125,7 +125,7 @@ impl FromRequest<Arc<Desk>> for Visit {
 /// about something sees it first.
 fn is_typed(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
-    let of_form = ["forms", "questions", "steps", "deploy", "rehearsal"];
+    let of_form = ["forms", "questions", "steps", "deploy"];
     matches!(path, "/me" | "/policy") || path.starts_with("/forms") && of_form.contains(&last)
 }
 

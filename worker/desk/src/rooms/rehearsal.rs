@@ -1,20 +1,29 @@
 //! Trying a form: an owner gives sample answers to the draft, and sees every request as it would
-//! go. Nothing is sent.
+//! go. One of them is sent, to the owner's own account, only after another press.
+
+use std::time::Duration;
 
 use askama::Template;
+use jiff::Timestamp;
 use letterbox_common::{
     form::{Field, FieldType, Form},
-    ids::WorkflowId,
+    ids::{AccountId, WorkflowId},
 };
-use letterbox_operator::{RehearsedAction, WorkflowDetail, words};
+use letterbox_operator::{RehearsedAction, SampledStep, TrialRow, WorkflowDetail, words};
 use serde_json::Value;
 
 use super::{
     To, Visit,
     draft::{need_owner, version, written},
-    or_refusal, refused,
+    id, or_refusal, refused,
 };
-use crate::response::{Answered, Trouble};
+use crate::{
+    pages::filters,
+    response::{Answered, Trouble, see},
+};
+
+/// How long an answer is awaited: less than a page may take.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Template)]
 #[template(path = "rehearsal.html")]
@@ -25,6 +34,8 @@ struct RehearsalPage<'v> {
     /// What was given; what a person could write, before anything is.
     answers: Vec<String>,
     rehearsed: Option<Vec<RehearsedAction>>,
+    /// What was sent before, and what came of it.
+    trial: Option<TrialRow>,
     refused: Option<String>,
 }
 
@@ -79,17 +90,24 @@ async fn found(
         fields,
         workflow,
         rehearsed: None,
+        trial: None,
         refused: None,
     })
 }
 
-/// Asks for sample answers.
+/// Asks for sample answers; tells what an account has answered to what was sent by some.
 pub(crate) async fn ask(To(visit, workflow): To<WorkflowId>) -> Answered {
-    let page = found(&visit, workflow, |_, field| sample(field)).await?;
+    let mut page = found(&visit, workflow, |_, field| sample(field)).await?;
+    if let Some(tried) = visit.asked.query.get("tried") {
+        let account: AccountId = id(tried)?;
+        let trials = visit.operator.trials(page.workflow.row.workspace_id);
+        let mut trials = trials.await?.into_iter();
+        page.trial = trials.find(|one| one.account_id == account && one.step.is_some());
+    }
     Ok(visit.page("Try it", &page))
 }
 
-/// Shows what these answers would lead to.
+/// Shows what these answers would lead to, or sends one of the requests.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let given = |at: usize, _: &Field| written(visit.filled(&format!("answer-{at}")));
     let mut page = found(&visit, workflow, given).await?;
@@ -111,10 +129,32 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
         let answers = format!("{{{}}}", answers.join(","));
         let rehearsals = &visit.asked.desk.rehearsals;
         let _share = rehearsals.take(visit.user).ok_or(Trouble::Busy)?;
-        let rehearsing = visit.operator.rehearse(&page.workflow, answers);
+        let operator = &visit.operator;
+        let received_at = Timestamp::now().to_string();
+        let rehearsing = operator.rehearse(&page.workflow, &answers, &received_at);
         match or_refusal(rehearsing.await)? {
             Ok(rehearsed) => page.rehearsed = Some(rehearsed),
             Err(why) => page.refused = Some(why),
+        }
+        let wanted = visit.asked.form.get("send");
+        let rehearsed = page.rehearsed.iter().flatten();
+        let sent = rehearsed.clone().find(|one| Some(&*one.action_id) == wanted);
+        if let Some((action, account)) = sent.and_then(RehearsedAction::sendable) {
+            let step = SampledStep {
+                definition: page.workflow.text.clone().unwrap_or_default(),
+                answers,
+                received_at,
+                action: action.to_owned(),
+            };
+            let workspace = page.workflow.row.workspace_id;
+            let trying = operator.try_step(workspace, visit.user, account, &step, PATIENCE);
+            match or_refusal(trying.await)? {
+                Ok(tried) => {
+                    let account = tried.account_id;
+                    return Ok(see(&format!("/forms/{workflow}/rehearsal?tried={account}")));
+                }
+                Err(why) => page.refused = Some(why),
+            }
         }
     }
     Ok(match page.refused {

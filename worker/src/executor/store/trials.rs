@@ -28,7 +28,12 @@ WITH forgotten AS (
 UPDATE account_trials t SET taken_until = now() + interval '40 seconds'
 FROM due JOIN connected_accounts a USING (workspace_id, account_id)
 WHERE t.workspace_id = due.workspace_id AND t.account_id = due.account_id
-RETURNING t.workspace_id, t.account_id, t.user_id, t.asked_at, t.path, a.name";
+RETURNING t.workspace_id, t.account_id, t.user_id, t.asked_at, t.path, t.step, a.name";
+
+    /// The connected accounts of a user: their names and base URLs.
+    pub fn accounts_of(workspace: WorkspaceId, user: UserId) -> Vec<(String, String)> = "
+SELECT name, base_url FROM connected_accounts
+WHERE workspace_id = $1 AND user_id = $2 AND disconnected_at IS NULL";
 
     /// Answers a trial that was not asked for once more since.
     pub fn answer_trial(
@@ -46,6 +51,9 @@ pub struct DueTrial {
     pub account_id: AccountId,
     pub user_id: UserId,
     pub asked_at: Timestamp,
-    pub path: String,
+    /// Of a GET.
+    pub path: Option<String>,
+    /// JSON text of a [`SampledStep`](letterbox_workflow::rehearsal::SampledStep), if it is no GET.
+    pub step: Option<String>,
     pub name: String,
 }
