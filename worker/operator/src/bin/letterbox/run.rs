@@ -6,7 +6,7 @@ use letterbox_common::{
     sealing::{SealedColumn, key_ring},
     states::RunState,
 };
-use letterbox_operator::{NOT_ERASED, Named, Operator, Reason, RunFilter, RunRow};
+use letterbox_operator::{NOT_ERASED, Named, Operator, Reason, RunFilter, RunRow, WorkflowRow};
 use serde_json::json;
 
 use crate::{
@@ -20,14 +20,7 @@ use crate::{
     times::to_second,
 };
 
-const COLUMNS: [&str; 6] = [
-    "run_id",
-    "received_at",
-    "workflow_id",
-    "condition",
-    "refused_reason",
-    "failure",
-];
+const COLUMNS: [&str; 5] = ["run_id", "received_at", "condition", "workflow", "why"];
 /// Runs that one statement cancels or retries.
 const PIECE: u32 = 500;
 /// Runs that are shown before something is done to them.
@@ -156,7 +149,8 @@ pub(crate) async fn run(settings: &CliSettings, verb: RunCommand) -> Result<Outp
                 return follow::follow(limit, settings.json, read, known, one_line).await;
             }
             let before = operator.id_in(None, before.as_ref()).await?;
-            list(&operator.runs(workspace, &filter, before, limit).await?)
+            let runs = operator.runs(workspace, &filter, before, limit).await?;
+            list(&runs, &operator.workflows(workspace).await?)
         }
         RunCommand::Erase {
             run_id: Some(run_id),
@@ -197,13 +191,24 @@ pub(crate) async fn run(settings: &CliSettings, verb: RunCommand) -> Result<Outp
     })
 }
 
-/// A list of runs; for people the state says, too, whether a run waits for its next attempt.
-fn list(runs: &[RunRow]) -> Output {
-    let mut rows: Vec<_> = runs.iter().map(output::value).collect();
-    for (row, run) in rows.iter_mut().zip(runs) {
+/// A list of runs; for people it says, too, of which workflow each is, whether it waits for its
+/// next attempt, and why it went wrong.
+fn list(runs: &[RunRow], workflows: &[WorkflowRow]) -> Output {
+    let rows = runs.iter().map(|run| {
+        let mut workflows = workflows.iter();
+        let workflow = workflows.find(|one| one.workflow_id == run.workflow_id);
+        let mut row = output::value(run);
         row["condition"] = condition(run).into();
-    }
-    Output::many(&rows, &COLUMNS)
+        row["workflow"] = json!(workflow.map(|one| &one.name));
+        row["why"] = why(run).into();
+        row
+    });
+    Output::many(&rows.collect::<Vec<_>>(), &COLUMNS)
+}
+
+fn why(run: &RunRow) -> String {
+    let refused = run.refused_reason.map(|reason| reason.to_string());
+    run.failure.clone().or(refused).unwrap_or_default()
 }
 
 fn condition(run: &RunRow) -> &'static str {
@@ -214,10 +219,9 @@ fn condition(run: &RunRow) -> &'static str {
 }
 
 fn one_line(run: &RunRow) -> String {
-    let why = run.failure.clone();
-    let why = why.or_else(|| run.refused_reason.map(|reason| reason.to_string()));
     let received_at = to_second(run.received_at);
-    let why = word(&why.unwrap_or_default());
+    let why = why(run);
+    let why = word(&why);
     format!(
         "{}  {received_at}  {:<16}  {why}",
         run.run_id,
