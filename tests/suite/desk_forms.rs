@@ -367,7 +367,10 @@ async fn an_owner_says_what_happens() {
     // What the policy lets go by itself is sent after another press: once, and as it was shown.
     let answers = [&full[..], &[("answer-3", "2")]].concat();
     let shown = page_of(owner.order(&rehearsal, &answers).await, 200).await;
-    assert_tells(&shown, &["Really send this to crm", "Really send this to mail"]);
+    assert_tells(
+        &shown,
+        &["Really send this to crm", "Really send this to mail"],
+    );
     let buttons = shown.split("name=\"send\" value=\"").skip(1);
     let actions: Vec<&str> = buttons.filter_map(|rest| rest.split('"').next()).collect();
     for (action, told) in actions.into_iter().zip(["answered 200", "answered 250"]) {

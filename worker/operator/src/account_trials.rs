@@ -93,9 +93,8 @@ impl Operator {
         patience: Duration,
     ) -> Result<TrialRow> {
         let mut accounts = self.accounts(workspace).await?.into_iter();
-        let account = accounts.find(|one| {
-            one.user_id == owner && one.name == name && one.disconnected_at.is_none()
-        });
+        let account = accounts
+            .find(|one| one.user_id == owner && one.name == name && one.disconnected_at.is_none());
         let account = account.found("account")?;
         let step = step.to_json();
         self.ask(&account, None, Some(&step), patience).await

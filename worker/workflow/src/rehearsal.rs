@@ -111,7 +111,13 @@ impl SampledStep {
     ) -> Result<(Arc<dyn Outgoing>, Request, Decision), String> {
         let definition = Definition::check(&self.definition);
         let definition = definition.map_err(|_| "the draft has mistakes")?;
-        let rehearsed = rehearse(&definition, &self.answers, &self.received_at, account, policy);
+        let rehearsed = rehearse(
+            &definition,
+            &self.answers,
+            &self.received_at,
+            account,
+            policy,
+        );
         let rehearsed = rehearsed.map_err(|error| error.to_string())?;
         let mut sent = rehearsed.into_iter().filter_map(|one| {
             let Step::Send(outgoing) = &one.action.step else {

@@ -138,7 +138,9 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
         }
         let wanted = visit.asked.form.get("send");
         let rehearsed = page.rehearsed.iter().flatten();
-        let sent = rehearsed.clone().find(|one| Some(&*one.action_id) == wanted);
+        let sent = rehearsed
+            .clone()
+            .find(|one| Some(&*one.action_id) == wanted);
         if let Some((action, account)) = sent.and_then(RehearsedAction::sendable) {
             let step = SampledStep {
                 definition: page.workflow.text.clone().unwrap_or_default(),
