@@ -51,6 +51,18 @@ COMMENT ON TABLE subjects IS
     'As whom issuers know users; bound by the verified e-mail address, see begin_session_by';
 COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
 
+CREATE TABLE seen_answers (
+    workspace_id uuid NOT NULL,
+    workflow_id  uuid NOT NULL,
+    user_id      uuid NOT NULL,
+    run_id       uuid NOT NULL,
+    PRIMARY KEY (workspace_id, workflow_id, user_id),
+    FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows ON DELETE CASCADE,
+    FOREIGN KEY (workspace_id, user_id) REFERENCES members ON DELETE CASCADE
+);
+COMMENT ON TABLE seen_answers IS 'Up to where members have looked at the answers to a form';
+COMMENT ON COLUMN seen_answers.run_id IS 'The newest that was shown; those after it are new';
+
 CREATE VIEW living_sessions AS
 SELECT * FROM sessions WHERE created_at > clock_timestamp() - interval '7 days'
     AND seen_at > clock_timestamp() - interval '12 hours';
@@ -237,13 +249,25 @@ $$;
 COMMENT ON FUNCTION failed_answers IS
     'failed_with of a run, for operators, owners of its workspace, and the member as whom it acts';
 
-REVOKE EXECUTE ON FUNCTION acting, workspaces_as, demand_control, add_session, sign_in_link,
+CREATE FUNCTION see_answers(tenant uuid, workflow uuid, newest uuid) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    INSERT INTO seen_answers AS s (workspace_id, workflow_id, user_id, run_id)
+    SELECT f.workspace_id, f.workflow_id, a.user_id, newest FROM workflows f, acting() a
+    WHERE f.workspace_id = tenant AND f.workflow_id = workflow
+      AND tenant = ANY (workspaces_as('viewer'))
+    ON CONFLICT (workspace_id, workflow_id, user_id) DO UPDATE SET run_id = EXCLUDED.run_id
+    WHERE s.run_id < EXCLUDED.run_id
+$$;
+COMMENT ON FUNCTION see_answers IS
+    'Notes that the person who acts was shown the answers to a form up to this one';
+
+REVOKE EXECUTE ON FUNCTION see_answers, acting, workspaces_as, demand_control, add_session, sign_in_link,
     begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats, failed_answers
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sign_in_link, begin_session, begin_session_by, end_session
     TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION sign_out TO letterbox_operator;
-GRANT EXECUTE ON FUNCTION acting, workspaces_as, changed_repeats, failed_answers
+GRANT EXECUTE ON FUNCTION see_answers, acting, workspaces_as, changed_repeats, failed_answers
     TO letterbox_operator, letterbox_desk;
 GRANT EXECUTE ON FUNCTION greet, cancel_run, retry_run TO letterbox_desk;
 GRANT SELECT, INSERT, DELETE ON sign_in_links, issuers, subjects
@@ -279,12 +303,15 @@ $$;
 CREATE POLICY members_see ON users FOR SELECT TO letterbox_desk USING (
     user_id IN (SELECT m.user_id FROM members m)
     OR user_id IN (SELECT f.owner_id FROM workflows f));
+ALTER TABLE seen_answers ENABLE ROW LEVEL SECURITY;
+CREATE POLICY people_see_their_own ON seen_answers FOR SELECT TO letterbox_desk
+    USING (user_id = (SELECT user_id FROM acting()));
 CREATE POLICY owners_see ON connected_accounts FOR SELECT TO letterbox_desk
     USING (user_id = (SELECT user_id FROM acting()));
 
 GRANT SELECT ON workspaces, members, workflows, releases, policies, runs, active_runs, users,
     all_workspaces, visible_runs, approvals, form_link_waits, webhook_refusals, webhook_repeats,
-    signals
+    signals, seen_answers
     TO letterbox_desk;
 GRANT SELECT (workspace_id, run_id, action_id, position, type, state, untrusted, steered_by,
     decision, decision_rule, policy_version, request, idempotency_key, attempts, response_status,

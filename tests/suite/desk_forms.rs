@@ -133,8 +133,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let zoe = json!({"email": "ZOE@example.com", "how_many_loaves": 3, "name": "+49 30 123",
         "which_bread": "Rye"});
     let bobs = json!({"email": "bob@example.com", "message": "=1+1\nline"});
-    for (key, answer) in [("k1", zoe), ("k2", bobs)] {
-        form.submit(key, &answer).await.assert_accepted();
+    for (key, answer) in [("k1", &zoe), ("k2", &bobs)] {
+        form.submit(key, answer).await.assert_accepted();
     }
     let other = json!({"email": "bob@example.com", "which_bread": "Toast"});
     let other = form.submit("k3", &other).await;
@@ -143,8 +143,11 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     world.await_state("succeeded", 2).await;
     let page = bob.page(&format!("/forms/{id}")).await;
     assert_tells(&page, &["used 2 times in the last 24 hours"]);
-    assert_tells(&bob.page("/").await, &["2 answers"]);
     let answers = format!("/forms/{id}/answers");
+    ada.page(&format!("{answers}?value=zoe@example.com")).await; // not all of them
+    let told = ["2 answers", "Orders: 2 new answers<"];
+    assert_tells(&ada.page("/").await, &told);
+    assert_hides(&bob.page("/").await, &["new answer"]);
     let page = bob.page(&answers).await;
     let titles = [
         "Received",
@@ -160,6 +163,8 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
         assert!(head.starts_with(title), "{head}");
     }
     assert_tells(&page, &["ZOE@example.com", "bob@example.com", "+49 30 123"]);
+    ada.page(&answers).await;
+    assert_hides(&ada.page("/").await, &["new answer"]);
     let found = bob.page(&format!("{answers}?value=zoe@example.com")).await;
     assert_tells(&found, &["ZOE@example.com"]);
     assert_hides(&found, &["bob@example.com"]);
@@ -177,6 +182,16 @@ async fn an_owner_makes_a_form_and_reads_its_answers() {
     let unsaid = bob.get(&format!("{answers}.csv")).await;
     assert_eq!(unsaid.status(), 400);
     person_is_found_and_erased(&world, &desk, &form).await;
+    // New ones are told to the owner, and to who follows the form by reading its answers.
+    form.submit("k4", &zoe).await.assert_accepted();
+    world.await_state("succeeded", 3).await;
+    for who in [&ada, &bob] {
+        let page = who.page("/").await;
+        assert_tells(&page, &["Orders: 1 new answer<"]);
+    }
+    let viewer = world.member(form.workspace, "vera", MemberRole::Viewer);
+    let viewer = desk.visitor(&world, viewer.await).await;
+    assert_hides(&viewer.page("/").await, &["new answer"]);
     // Of another workspace.
     let stranger = world.user("stranger").await;
     let stranger = desk.visitor(&world, stranger).await;

@@ -81,6 +81,12 @@ impl Stranger {
                 "INSERT INTO form_link_waits SELECT workspace_id, form_link_id, 1 FROM form_links",
             )
             .await;
+        world
+            .change(
+                "INSERT INTO seen_answers
+                SELECT workspace_id, workflow_id, owner_id, workflow_id FROM workflows",
+            )
+            .await;
         let forger = Webhook {
             secret: "of somebody else".to_owned(),
             ..webhook
@@ -188,7 +194,7 @@ async fn the_rows_of_others_are_not_there() {
     let known = "
         account_trials active_runs all_workspaces approvals audit_log connected_accounts
         form_link_waits form_links grants members policies processes refinery_schema_history
-        releases run_actions runs signals users visible_runs webhook_refusals webhook_repeats
+        releases run_actions runs seen_answers signals users visible_runs webhook_refusals webhook_repeats
         webhooks workflows workspaces";
     let readable: Vec<&str> = readable.iter().map(String::as_str).collect();
     // A table that people see is one that is meant.
@@ -223,6 +229,12 @@ async fn who_is_a_stranger_controls_nothing() {
     assert_eq!(told.get::<_, Option<i64>>(0), None);
     let open = "SELECT count(*) FROM approvals WHERE state = 'pending'";
     world.assert_count(open, 1).await;
+    let workflow = it.scene.form.workflow;
+    let called = "SELECT see_answers($1, $2, $3)";
+    let called = it.desk.execute(called, &[&foreign, &workflow, &run]).await;
+    called.unwrap();
+    let noted = format!("seen_answers WHERE user_id = '{}'", it.eve);
+    world.assert_rows(&noted, 0).await;
     // What is set and not read asks no policy of reading.
     let desk = world.desk_of(world.user("stranger").await).await;
     let mut changeable = it.columns().await;
@@ -368,7 +380,7 @@ async fn people_call_what_is_meant() {
     let meant = "
         acting answer_approval ask_sign_in_link ask_trial begin_session begin_session_by call_me
         cancel_run changed_repeats end_session erase_run failed_answers greet hand_in introduce
-        is_known is_mine lock_owner remove_member retry_run send_invitation sends_mail sign_in_link
+        is_known is_mine lock_owner remove_member retry_run see_answers send_invitation sends_mail sign_in_link
         workspaces_as";
     assert_eq!(functions, Vec::from_iter(meant.split_whitespace()));
 }

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use csv::QuoteStyle;
 use letterbox_common::{
     form::{Form, meant_ids, personal_ids},
-    ids::{RunId, WorkflowId, WorkspaceId},
+    ids::{RunId, UserId, WorkflowId, WorkspaceId},
     json_object,
 };
-use letterbox_database::statements;
+use letterbox_database::{FromRow, statements};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -32,6 +32,27 @@ WHERE workspace_id = $1 AND workflow_id = $2 AND input IS NOT NULL
   AND ($3::uuid IS NULL OR run_id < $3) AND ($4::uuid[] IS NULL OR found_by && $4)
 ORDER BY run_id DESC LIMIT $5";
 
+    /// How many answers came since the person last looked, to their own forms and to those whose
+    /// answers they have looked at.
+    desk fn new_answers(person: UserId, most: i64) -> Vec<NewAnswers> = "
+SELECT f.workflow_id, f.name, w.name AS workspace_name, u.count
+FROM workflows f
+JOIN workspaces w USING (workspace_id)
+LEFT JOIN seen_answers s USING (workspace_id, workflow_id)
+CROSS JOIN LATERAL (
+    SELECT count(r.input) FROM (
+        SELECT r.input FROM runs r
+        WHERE r.workflow_id = f.workflow_id AND r.workspace_id = f.workspace_id
+          AND r.run_id > coalesce(s.run_id, '00000000-0000-0000-0000-000000000000')
+        ORDER BY r.run_id DESC LIMIT $2) AS r
+) AS u
+WHERE f.state <> 'deleted' AND u.count > 0 AND (f.owner_id = $1 OR s.user_id IS NOT NULL)
+ORDER BY f.name, f.workflow_id";
+
+    /// Notes that the person who acts has seen the answers up to this one.
+    desk fn see_answers(workspace: WorkspaceId, workflow: WorkflowId, newest: RunId) -> u64 = "
+SELECT see_answers($1, $2, $3)";
+
     /// The keys of all fields that forms of a workspace have had, as JSON, which may hold what no
     /// text of the database does.
     desk fn keys_of_fields(workspace: WorkspaceId) -> Vec<(String,)> = "
@@ -46,6 +67,24 @@ WHERE r.workspace_id = $1";
 SELECT workflow_id, run_id FROM visible_runs
 WHERE workspace_id = $1 AND input IS NOT NULL AND found_by && $2
 ORDER BY run_id DESC LIMIT $3";
+}
+
+/// A form that has answers which a person hasn't seen.
+#[derive(Debug, Clone, FromRow)]
+pub struct NewAnswers {
+    /// The form's workflow.
+    pub workflow_id: WorkflowId,
+    /// Its name.
+    pub name: String,
+    /// The name of its workspace.
+    pub workspace_name: String,
+    /// How many, at most [`NewAnswers::MOST`].
+    pub count: i64,
+}
+
+impl NewAnswers {
+    /// How many are counted.
+    pub const MOST: i64 = 100;
 }
 
 /// A column of answers: a field that forms of the workflow have or had.
@@ -83,6 +122,18 @@ impl Operator {
             }
         }
         Ok(columns)
+    }
+
+    /// Counts the answers that came since a person last looked, to their own forms and to those
+    /// whose answers they have looked at: by the time of receipt.
+    pub async fn new_answers(&self, person: UserId) -> Result<Vec<NewAnswers>> {
+        new_answers(self, person, NewAnswers::MOST).await
+    }
+
+    /// Notes that the person who acts has seen the answers to a form up to this one.
+    pub async fn see_answers(&self, workflow: &WorkflowRow, newest: RunId) -> Result<()> {
+        see_answers(self, workflow.workspace_id, workflow.workflow_id, newest).await?;
+        Ok(())
     }
 
     /// Lists the newest runs of a workspace, at most `limit`, in whose submissions a text is a

@@ -65,7 +65,7 @@ pub use self::{
     account_trials::TrialRow,
     accounts::{AccountRow, AccountUse, LastAnswer},
     addresses::Addresses,
-    answers::{Column, Csv},
+    answers::{Column, Csv, NewAnswers},
     approvals::{ApprovalDetail, ApprovalRow, SteeringAction, WaitingApproval},
     audit::{AuditEntry, AuditFilter, HistoryEntry},
     dead_letters::{

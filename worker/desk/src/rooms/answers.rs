@@ -31,7 +31,7 @@ struct AnswersPage<'v> {
     refused: Option<String>,
 }
 
-/// The newest answers to a form.
+/// The newest answers to a form, which the person then has seen.
 pub(crate) async fn list(To(visit, workflow): To<WorkflowId>) -> Answered {
     let operator = &visit.operator;
     let query = &visit.asked.query;
@@ -43,6 +43,10 @@ pub(crate) async fn list(To(visit, workflow): To<WorkflowId>) -> Answered {
     let read = or_refusal(reading.await)?;
     let refused = read.as_ref().err().cloned();
     let answers = read.unwrap_or_default();
+    let is_newest = before.is_none() && value.is_none();
+    if let Some(newest) = answers.first().filter(|_| is_newest) {
+        operator.see_answers(&workflow.row, newest.run_id).await?;
+    }
     let last = answers.last().filter(|_| answers.len() == EACH as usize);
     let older = last.map(|last| format!("{}&before={}", query.without("before"), last.run_id));
     let page = AnswersPage {

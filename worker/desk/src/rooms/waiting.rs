@@ -1,9 +1,11 @@
-//! What waits for the answer of a person: by workflow, oldest first; and one question with all that
-//! is needed to answer it.
+//! What waits for a person: questions by workflow, oldest first, and new answers; and one question
+//! with all that is needed to answer it.
 
 use askama::Template;
 use letterbox_common::{ids::ApprovalId, states::ApprovalState};
-use letterbox_operator::{AccountRow, ApprovalDetail, Day, Submission, WaitingApproval, words};
+use letterbox_operator::{
+    AccountRow, ApprovalDetail, Day, NewAnswers, Submission, WaitingApproval, words,
+};
 
 use super::{To, Visit, id};
 use crate::{
@@ -23,6 +25,8 @@ struct WaitingPage<'v> {
     /// By workflow.
     questions: Vec<WaitingApproval>,
     accounts: Vec<AccountRow>,
+    /// The forms with answers that the person hasn't seen.
+    new_answers: Vec<NewAnswers>,
     /// What has come into each workspace lately.
     days: Vec<Day>,
     /// What was done just now.
@@ -58,6 +62,7 @@ pub(crate) async fn waiting(visit: Visit) -> Answered {
         done: done.next(),
         questions: visit.operator.waiting_approvals(None, EACH).await?,
         accounts,
+        new_answers: visit.operator.new_answers(visit.user).await?,
         days: visit.operator.days().await?,
     };
     Ok(visit.page("Waiting", &page))
