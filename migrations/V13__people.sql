@@ -54,11 +54,10 @@ COMMENT ON COLUMN subjects.subject IS 'The person, as the issuer names them';
 CREATE TABLE seen_answers (
     workspace_id uuid NOT NULL,
     workflow_id  uuid NOT NULL,
-    user_id      uuid NOT NULL,
+    user_id      uuid NOT NULL REFERENCES users,
     run_id       uuid NOT NULL,
     PRIMARY KEY (workspace_id, workflow_id, user_id),
-    FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows ON DELETE CASCADE,
-    FOREIGN KEY (workspace_id, user_id) REFERENCES members ON DELETE CASCADE
+    FOREIGN KEY (workspace_id, workflow_id) REFERENCES workflows ON DELETE CASCADE
 );
 COMMENT ON TABLE seen_answers IS 'Up to where members have looked at the answers to a form';
 COMMENT ON COLUMN seen_answers.run_id IS 'The newest that was shown; those after it are new';
@@ -261,9 +260,9 @@ $$;
 COMMENT ON FUNCTION see_answers IS
     'Notes that the person who acts was shown the answers to a form up to this one';
 
-REVOKE EXECUTE ON FUNCTION see_answers, acting, workspaces_as, demand_control, add_session, sign_in_link,
-    begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats, failed_answers
-    FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION see_answers, acting, workspaces_as, demand_control, add_session,
+    sign_in_link, begin_session, begin_session_by, greet, end_session, sign_out, changed_repeats,
+    failed_answers FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION sign_in_link, begin_session, begin_session_by, end_session
     TO letterbox_desk;
 GRANT EXECUTE ON FUNCTION sign_out TO letterbox_operator;

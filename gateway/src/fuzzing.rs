@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use url::Url;
 
 use crate::{
-    admission::{LiveForm, LiveRelease},
+    admission::{Definition, LiveForm, LiveRelease},
     body, form_page,
     intake::form,
     json,
@@ -55,12 +55,10 @@ pub fn document(form: &str, page: Option<&str>) -> Option<String> {
             workflow: WorkflowId::generate(),
             release: ReleaseId::generate(),
         },
-        definition: form.to_owned(),
-        least_seconds: None,
+        definition: Definition::new(form.to_owned(), page, None).into(),
     };
-    let page = serde_json::from_str(page.unwrap_or("{}")).ok()?;
     let documents = Documents::new(&Url::parse("https://letterbox.example").ok()?);
-    let response = form_page::with_form(&documents, &live, &page, None).ok()?;
+    let response = form_page::with_form(&documents, &live, None).ok()?;
     let body = response.into_body().collect().now_or_never()?.ok()?;
     String::from_utf8(body.to_bytes().to_vec()).ok()
 }

@@ -48,7 +48,7 @@ pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
         webhook_secrets::STATEMENTS,
         ceilings::STATEMENTS,
         admission::STATEMENTS,
-        form_page::STATEMENTS,
+        admission::DEFINITION_STATEMENTS,
         claims::STATEMENTS,
     ];
     lookups.into_iter().flatten().copied()

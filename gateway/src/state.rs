@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use letterbox_common::{form::TokenHash, ids::WebhookId, process::client_address::TrustedProxies};
+use letterbox_form_page::Documents;
 
 use crate::{
     acceptance::{Acceptance, Delivery, Submission},
@@ -11,7 +12,6 @@ use crate::{
     claims::Claims,
     cors::AllowedOrigins,
     faults::Faults,
-    form_page::FormPages,
     proof::Proofs,
     repeats::Repeats,
     request_log::RequestLog,
@@ -25,7 +25,7 @@ pub(crate) struct Gateway {
     pub(crate) origins: AllowedOrigins,
     pub(crate) proxies: TrustedProxies,
     pub(crate) trusted_request_ids: bool,
-    pub(crate) pages: FormPages,
+    pub(crate) documents: Documents,
     pub(crate) proofs: Proofs,
     pub(crate) secrets: WebhookSecrets,
     pub(crate) ceilings: Ceilings,

@@ -194,8 +194,8 @@ async fn the_rows_of_others_are_not_there() {
     let known = "
         account_trials active_runs all_workspaces approvals audit_log connected_accounts
         form_link_waits form_links grants members policies processes refinery_schema_history
-        releases run_actions runs seen_answers signals users visible_runs webhook_refusals webhook_repeats
-        webhooks workflows workspaces";
+        releases run_actions runs seen_answers signals users visible_runs webhook_refusals
+        webhook_repeats webhooks workflows workspaces";
     let readable: Vec<&str> = readable.iter().map(String::as_str).collect();
     // A table that people see is one that is meant.
     assert_eq!(readable, Vec::from_iter(known.split_whitespace()));
@@ -380,8 +380,8 @@ async fn people_call_what_is_meant() {
     let meant = "
         acting answer_approval ask_sign_in_link ask_trial begin_session begin_session_by call_me
         cancel_run changed_repeats end_session erase_run failed_answers greet hand_in introduce
-        is_known is_mine lock_owner remove_member retry_run see_answers send_invitation sends_mail sign_in_link
-        workspaces_as";
+        is_known is_mine lock_owner remove_member retry_run see_answers send_invitation sends_mail
+        sign_in_link workspaces_as";
     assert_eq!(functions, Vec::from_iter(meant.split_whitespace()));
 }
 

@@ -2,10 +2,10 @@
 //! and each token in any 60 seconds, exactly and across all gateways.
 //!
 //! One statement asks PostgreSQL for both, in batches, for every request, so a form that is paused
-//! refuses the very next request on every gateway. A request with a live token counts against its
-//! client and its token or against neither, any other against its client; no hit is ever given
-//! back. A client that was refused is refused here, without asking, until its oldest hit has
-//! expired: a flood from one client costs the database nothing.
+//! refuses the very next request on every gateway; only what a release says is kept. A request with
+//! a live token counts against its client and its token or against neither, any other against its
+//! client; no hit is ever given back. A client that was refused is refused here, without asking,
+//! until its oldest hit has expired: a flood from one client costs the database nothing.
 
 mod exhausted;
 mod live_form;
@@ -20,12 +20,13 @@ use tokio_util::task::TaskTracker;
 
 use self::{
     exhausted::Exhausted,
-    store::{Admittance, Admitted, Requests},
+    store::{Admittance, Answer, Requests},
     subject::Subject,
 };
 pub(crate) use self::{
     live_form::{LiveForm, LiveRelease},
     store::STATEMENTS,
+    store::definitions::{Definition, STATEMENTS as DEFINITION_STATEMENTS},
     store::sweep::{STATEMENTS as SWEEPING_STATEMENTS, sweep},
 };
 use crate::metrics;
@@ -60,7 +61,7 @@ impl Admission {
     /// Starts admission as a task of `tasks`.
     #[must_use]
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
-        let requests = LookUps(Requests { database });
+        let requests = LookUps(Requests::new(database));
         Self {
             requests: Batcher::start("admission", REQUESTS, requests, tasks),
             exhausted: Exhausted::default(),
@@ -135,7 +136,7 @@ impl Admission {
         }
     }
 
-    async fn ask(&self, request: Admittance) -> Result<Admitted, NotAdmitted> {
+    async fn ask(&self, request: Admittance) -> Result<Answer, NotAdmitted> {
         let answer = self.requests.look_up(request).await;
         answer.map_err(|_| NotAdmitted::Unavailable)
     }

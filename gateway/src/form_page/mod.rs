@@ -3,14 +3,9 @@
 //! dead links, as for the form itself; the page submits through the public endpoint like any other
 //! client.
 
-mod store;
-
 use hyper::header::HeaderMap;
-use letterbox_common::form::{Page, TokenHash};
-use letterbox_database::{Database, DatabaseError};
 use letterbox_form_page::{AskedFile, Document, Documents, Shown};
 
-pub(crate) use self::store::STATEMENTS;
 use crate::{
     admission::LiveForm,
     error::Refusal,
@@ -18,40 +13,18 @@ use crate::{
     response::{self, Response},
 };
 
-/// Serves form pages.
-pub(crate) struct FormPages {
-    pub(crate) documents: Documents,
-    database: Database,
-}
-
-impl FormPages {
-    pub(crate) fn new(documents: Documents, database: Database) -> Self {
-        Self {
-            documents,
-            database,
-        }
-    }
-
-    /// The look of a live form's page; `None` if the form is no longer live.
-    pub(crate) async fn look(&self, token: TokenHash) -> Result<Option<Page>, DatabaseError> {
-        let found = store::form_page(&self.database, token.as_bytes()).await?;
-        Ok(found.map(|look| look.page))
-    }
-}
-
 /// The document of a live form.
 pub(crate) fn with_form(
     documents: &Documents,
     live: &LiveForm,
-    page: &Page,
     challenge: Option<Challenge>,
 ) -> Result<Response, Refusal> {
-    let form = live.parse();
-    let form = form.map_err(|_| Refusal::temporarily_unavailable())?;
+    let definition = &live.definition;
+    let form = definition.form.as_ref();
     let shown = Shown {
-        json: &live.definition,
-        form: &form,
-        page,
+        json: &definition.json,
+        form: form.ok_or_else(Refusal::temporarily_unavailable)?,
+        page: &definition.page,
         workflow: live.release.workflow,
     };
     let document = documents.with_form(shown, challenge);

@@ -15,7 +15,7 @@ pub(crate) async fn handle(
     peer: IpAddr,
     request: Request<Incoming>,
 ) -> Response {
-    let documents = &gateway.pages.documents;
+    let documents = &gateway.documents;
     let token = form_read::token(request.uri().query().unwrap_or_default());
     match token {
         None => body::leave(request, form_page::without_form(documents)),
@@ -33,12 +33,9 @@ async fn page(
 ) -> Result<Response, Refusal> {
     let client = gateway.proxies.client(peer, request.headers());
     let live = form::read(gateway, client, token, request).await?;
-    let looked = gateway.pages.look(token).await;
-    let page = looked
-        .map_err(|_| Refusal::temporarily_unavailable())?
-        .ok_or_else(Refusal::form_unavailable)?;
     let challenge = live
+        .definition
         .least_seconds
         .map(|seconds| gateway.proofs.challenge(token, seconds));
-    form_page::with_form(&gateway.pages.documents, &live, &page, challenge)
+    form_page::with_form(&gateway.documents, &live, challenge)
 }

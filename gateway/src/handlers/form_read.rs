@@ -33,10 +33,11 @@ pub(crate) async fn handle(
     let given = token(request.uri().query().unwrap_or_default());
     let hash = given.unwrap_or_else(|| TokenHash::of_text(""));
     let form = form::read(gateway, client, hash, request).await?;
-    let challenge = form
+    let definition = &form.definition;
+    let challenge = definition
         .least_seconds
         .map(|seconds| gateway.proofs.challenge(hash, seconds));
-    let mut response = response::json(StatusCode::OK, form.definition);
+    let mut response = response::json(StatusCode::OK, definition.json.clone());
     if let Some(challenge) = challenge.and_then(|one| HeaderValue::try_from(one.0).ok()) {
         response.headers_mut().insert(CHALLENGE_HEADER, challenge);
     }

@@ -1,7 +1,6 @@
 //! The stages of reading and submitting a public form, in the order of the contract.
 //!
-//! Every request asks the database whether the form is live; nothing about links or forms is cached
-//! here.
+//! Every request asks the database whether the form is live; nothing about links is cached.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, pin::pin, time::Duration};
 
@@ -181,10 +180,9 @@ fn members(payload: &RawValue) -> Vec<u8> {
 
 /// The payload, if it fits the form.
 fn validated(form: &LiveForm, payload: &RawValue) -> Result<Bytes, Refusal> {
-    let form = form
-        .parse()
-        .map_err(|_| Refusal::temporarily_unavailable())?;
-    validation::validate(&form, payload)
+    let form = form.definition.form.as_ref();
+    let form = form.ok_or_else(Refusal::temporarily_unavailable)?;
+    validation::validate(form, payload)
         .map_err(|invalid| Refusal::invalid_input(invalid.to_string()))
 }
 
@@ -224,7 +222,7 @@ async fn admit_proven(
     }
     let form = admit(gateway, client, token, true).await?;
     // The form decides whether a proof is needed; the token only tells earlier.
-    if form.least_seconds.is_some() && !is_proven {
+    if form.definition.least_seconds.is_some() && !is_proven {
         prove()?;
     }
     Ok(form)

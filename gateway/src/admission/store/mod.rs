@@ -1,47 +1,48 @@
 //! The statement that admits all requests of one moment.
 
+pub(super) mod definitions;
 pub(super) mod sweep;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use letterbox_common::form::TokenHash;
+use letterbox_common::{form::TokenHash, ids::ReleaseId};
 use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
 
-use super::{live_form::LiveForm, subject::Subject};
+use self::definitions::Definitions;
+use super::{
+    live_form::{LiveForm, LiveRelease},
+    subject::Subject,
+};
 use letterbox_common::batcher::LookUp;
 use letterbox_common::process::client_address::ClientAddress;
 
 statements! {
-    /// For every request, in order: its live form, and when the limits that refuse it would let it
-    /// pass. Only an open token counts; client and token are places of keys in $1. Rows are placed
-    /// side by side instead of joined, because the gateway's sessions have no hash joins.
+    /// For every request, in order: the release of its live form, and when the limits that refuse
+    /// it would let it pass. Only an open token counts; client and token are places of keys in $1.
+    /// Rows are placed side by side instead of joined, because the gateway's sessions have no hash
+    /// joins.
     fn admit(
         keys: &[Vec<u8>], limits: &[i32], clients: &[Option<i32>], tokens: &[Option<i32>],
         tokens_sha256: &[Option<&[u8]>], closed_too: &[bool],
     ) -> Vec<Admitted> = "
 WITH asked AS MATERIALIZED (
     SELECT asked.ordinal, asked.client, asked.token, coalesce(l.is_open, false) AS is_open,
-           l.workspace_id, l.workflow_id, l.release_id, l.least_seconds,
-           CASE WHEN asked.client IS NOT NULL THEN l.form END AS form
+           l.workspace_id, l.workflow_id, l.release_id
     FROM unnest($3::int[], $4::int[], $5::bytea[], $6::bool[])
          WITH ORDINALITY AS asked (client, token, token_sha256, closed_too, ordinal)
-    LEFT JOIN live_form_links l
+    LEFT JOIN live_links l
         ON l.token_sha256 = asked.token_sha256 AND (l.is_open OR asked.closed_too)
 )
-SELECT is_open, workspace, workflow, release, least_seconds, definition, client_next_in,
-       token_next_in
+SELECT is_open, workspace, workflow, release, client_next_in, token_next_in
 FROM ROWS FROM (
     unnest(ARRAY(SELECT is_open FROM asked ORDER BY ordinal),
            ARRAY(SELECT workspace_id FROM asked ORDER BY ordinal),
            ARRAY(SELECT workflow_id FROM asked ORDER BY ordinal),
-           ARRAY(SELECT release_id FROM asked ORDER BY ordinal),
-           ARRAY(SELECT least_seconds FROM asked ORDER BY ordinal),
-           ARRAY(SELECT form FROM asked ORDER BY ordinal)),
+           ARRAY(SELECT release_id FROM asked ORDER BY ordinal)),
     count_requests($1::bytea[], $2::int[],
         ARRAY(SELECT client FROM asked ORDER BY ordinal),
         ARRAY(SELECT CASE WHEN is_open THEN token END FROM asked ORDER BY ordinal))
-) AS admitted (is_open, workspace, workflow, release, least_seconds, definition,
-               client_next_in, token_next_in)";
+) AS admitted (is_open, workspace, workflow, release, client_next_in, token_next_in)";
 }
 
 /// The question of one request.
@@ -83,32 +84,81 @@ impl Admittance {
     }
 }
 
+/// The row of one request, which has counted if neither limit refuses it.
+#[derive(FromRow)]
+struct Admitted {
+    is_open: bool,
+    #[row(from = release)]
+    release: Option<LiveRelease>,
+    #[row(with = next_in)]
+    client_next_in: Option<Duration>,
+    #[row(with = next_in)]
+    token_next_in: Option<Duration>,
+}
+
 /// The answer to one request, which has counted if neither limit refuses it.
-#[derive(Debug, Clone, FromRow)]
-pub(super) struct Admitted {
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
     pub(super) is_open: bool,
     /// The form of a live token; `None` for a request that only finds.
-    #[row(from = form)]
     pub(super) form: Option<LiveForm>,
     /// When the limit of the client would let it pass, if it does not now.
-    #[row(with = next_in)]
     pub(super) client_next_in: Option<Duration>,
     /// When the limit of the token would let it pass, if it does not now.
-    #[row(with = next_in)]
     pub(super) token_next_in: Option<Duration>,
 }
 
 /// Admits requests.
 pub(super) struct Requests {
-    pub(super) database: Database,
+    database: Database,
+    definitions: Definitions,
+}
+
+impl Requests {
+    pub(super) fn new(database: Database) -> Self {
+        Self {
+            database,
+            definitions: Definitions::default(),
+        }
+    }
+
+    /// The answers to requests, with the definitions of their forms.
+    async fn answers(
+        &self,
+        requests: &[Admittance],
+        admitted: Vec<Admitted>,
+    ) -> Result<Vec<Answer>, DatabaseError> {
+        let releases = requests.iter().zip(&admitted).filter_map(|(request, row)| {
+            let is_counted = matches!(request, Admittance::Count { .. });
+            let (token, release) = request.token().zip(row.release)?;
+            is_counted.then_some((release.release, &token.as_bytes()[..]))
+        });
+        let definitions = self.definitions.find(&self.database, releases).await?;
+        let answer = |row: Admitted| {
+            let form = row.release.and_then(|release| {
+                let definition = definitions.get(&release.release)?.clone();
+                Some(LiveForm {
+                    release,
+                    definition,
+                })
+            });
+            Answer {
+                is_open: row.is_open,
+                form,
+                client_next_in: row.client_next_in,
+                token_next_in: row.token_next_in,
+            }
+        };
+        Ok(admitted.into_iter().map(answer).collect())
+    }
 }
 
 impl LookUp for Requests {
     type Item = Admittance;
-    type Output = Admitted;
+    type Output = Answer;
     type Error = DatabaseError;
 
-    async fn look_up(&self, requests: Vec<Admittance>) -> Result<Vec<Admitted>, DatabaseError> {
+    async fn look_up(&self, requests: Vec<Admittance>) -> Result<Vec<Answer>, DatabaseError> {
         // Sorted, so that two batches can't deadlock.
         let subjects = requests.iter().flat_map(|request| request.subjects());
         let limits = subjects.flatten().map(|one| (one.key(), one.limit()));
@@ -129,7 +179,7 @@ impl LookUp for Requests {
         let closed_too = requests.iter().map(|request| request.closed_too());
         let closed_too: Vec<bool> = closed_too.collect();
         let database = &self.database;
-        admit(
+        let admitted = admit(
             database,
             &keys,
             &limits,
@@ -138,13 +188,14 @@ impl LookUp for Requests {
             &hashes,
             &closed_too,
         )
-        .await
+        .await?;
+        self.answers(&requests, admitted).await
     }
 }
 
-fn form(row: &Row) -> Result<Option<LiveForm>, RowError> {
-    let definition: Option<&str> = row.try_get("definition")?;
-    definition.map(|_| LiveForm::from_row(row)).transpose()
+fn release(row: &Row) -> Result<Option<LiveRelease>, RowError> {
+    let release: Option<ReleaseId> = row.try_get("release")?;
+    release.map(|_| LiveRelease::from_row(row)).transpose()
 }
 
 fn next_in(seconds: Option<f64>) -> Option<Duration> {
