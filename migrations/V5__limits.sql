@@ -13,13 +13,18 @@ COMMENT ON COLUMN rate_limits.key IS
     'The subject of the limit: a kind (one byte) and a token''s SHA-256 or a client''s address';
 COMMENT ON COLUMN rate_limits.hits IS 'When each request was let through, oldest first';
 
-CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE
+CREATE FUNCTION hits_until_now(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE
 BEGIN ATOMIC
-    SELECT CASE WHEN hits[cardinality(hits)] > clock_timestamp()
-        THEN ARRAY(SELECT least(hit, clock_timestamp()) FROM unnest(hits) AS hit
-            WHERE hit > clock_timestamp() - interval '60 seconds' ORDER BY hit)
-        ELSE hits[1 + width_bucket(clock_timestamp() - interval '60 seconds', hits):] END;
+    SELECT ARRAY(SELECT least(hit, clock_timestamp()) FROM unnest(hits) AS hit
+        WHERE hit > clock_timestamp() - interval '60 seconds' ORDER BY hit);
 END;
+COMMENT ON FUNCTION hits_until_now IS
+    'The hits of the last 60 seconds, where some are in the future: those count as hits of now';
+
+-- Without a subquery, so that it becomes a part of the statement that calls it.
+CREATE FUNCTION live_hits(hits timestamptz[]) RETURNS timestamptz[] LANGUAGE sql VOLATILE
+RETURN CASE WHEN hits[cardinality(hits)] > clock_timestamp() THEN hits_until_now(hits)
+    ELSE hits[1 + width_bucket(clock_timestamp() - interval '60 seconds', hits):] END;
 COMMENT ON FUNCTION live_hits IS
     'The hits of the last 60 seconds; hits in the future, from before the clock was set back, '
     'count as hits of now';
