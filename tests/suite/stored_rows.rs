@@ -112,7 +112,7 @@ fn peak(process: &Process) -> u64 {
     kilobytes.parse::<u64>().unwrap() / 1024
 }
 
-/// Two dozen runs of one workspace, each with six megabytes of answers that its last action names.
+/// Two dozen runs of one workspace, each with four megabytes of answers that its last action names.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     const RUNS: usize = 12;
@@ -121,7 +121,7 @@ async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     let (workspace, owner) = (plain.workspace, plain.owner);
     world.connect(workspace, owner, "crm", &peer.url).await;
     let greedy_form = async |kind: &str| {
-        let definition = definition_with(greedy(kind, 99));
+        let definition = definition_with(greedy(kind, 60));
         world.form_of(&gateway, workspace, owner, &definition).await
     };
     let (texts, lists) = (greedy_form("text").await, greedy_form("lists").await);
@@ -139,10 +139,10 @@ async fn what_accounts_answer_takes_a_bounded_part_of_a_worker() {
     let mut sums = peer.received();
     sums.retain(|one| one.target == "/sum");
     assert_eq!(sums.len(), RUNS);
-    let expected = json!("65000 ".repeat(99)).to_string();
+    let expected = json!("65000 ".repeat(60)).to_string();
     assert!(sums.iter().all(|sum| sum.body == expected));
     let peak = peak(&worker);
-    assert!(peak < 256, "{peak} MiB");
+    assert!(peak < 160, "{peak} MiB");
 }
 
 /// A desk in foreign hands inserts what it likes, but no id of another tenant: what an operator
