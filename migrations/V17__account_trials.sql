@@ -9,6 +9,7 @@ CREATE TABLE account_trials (
     step         text CHECK (octet_length(step) <= 1048576),
     asked_at     timestamptz NOT NULL DEFAULT now(),
     taken_until  timestamptz,
+    begun_at     timestamptz,
     answered_at  timestamptz,
     status       integer,
     answer       text CHECK (octet_length(answer) <= 65536),
@@ -23,7 +24,9 @@ COMMENT ON COLUMN account_trials.user_id IS 'The owner of the account';
 COMMENT ON COLUMN account_trials.path IS 'Of a GET below the base URL of the account, with a query';
 COMMENT ON COLUMN account_trials.step IS
     'JSON text of a draft, sample answers, and the action that is sent by them';
-COMMENT ON COLUMN account_trials.taken_until IS 'A worker sends it now, or has died';
+COMMENT ON COLUMN account_trials.taken_until IS 'A worker prepares it now, or has died';
+COMMENT ON COLUMN account_trials.begun_at IS
+    'From then on it may have been sent, and is not sent again';
 COMMENT ON COLUMN account_trials.status IS 'Of the answer; null if none came';
 COMMENT ON COLUMN account_trials.answer IS
     'JSON text of its type and its beginning, without the credential; null if none came';
@@ -47,20 +50,23 @@ BEGIN
     SELECT a.workspace_id, a.account_id, a.user_id, asked, asked_step FROM connected_accounts a
     WHERE a.workspace_id = tenant AND a.account_id = account
     ON CONFLICT (workspace_id, account_id) DO UPDATE SET path = EXCLUDED.path,
-        step = EXCLUDED.step, asked_at = now(), taken_until = NULL, answered_at = NULL,
-        status = NULL, answer = NULL, error = NULL
+        step = EXCLUDED.step, asked_at = now(), taken_until = NULL, begun_at = NULL,
+        answered_at = NULL, status = NULL, answer = NULL, error = NULL
     WHERE t.asked_at NOT BETWEEN now() - interval '5 seconds' AND now()
+      AND (t.answered_at IS NOT NULL
+          OR (t.begun_at BETWEEN now() - interval '150 seconds' AND now()) IS NOT TRUE)
     RETURNING asked_at INTO asked_for;
     RETURN asked_for;
 END
 $$;
 COMMENT ON FUNCTION ask_trial IS
     'Asks for a trial, for an operator or the owner of the account, which forgets the one before; '
-    'null if that was asked for less than five seconds ago';
+    'null if that was asked for less than five seconds ago, or is being sent';
 
 REVOKE EXECUTE ON FUNCTION ask_trial FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION ask_trial TO letterbox_operator, letterbox_desk;
-GRANT SELECT, DELETE, UPDATE (taken_until, answered_at, status, answer, error) ON account_trials
+GRANT SELECT, DELETE, UPDATE (taken_until, begun_at, answered_at, status, answer,
+    error) ON account_trials
     TO letterbox_worker;
 GRANT SELECT ON account_trials TO letterbox_operator, letterbox_desk;
 

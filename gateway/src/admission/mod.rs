@@ -24,9 +24,9 @@ use self::{
     subject::Subject,
 };
 pub(crate) use self::{
-    live_form::{LiveForm, LiveRelease},
+    live_form::{Definition, LiveForm, LiveRelease},
     store::STATEMENTS,
-    store::definitions::{Definition, STATEMENTS as DEFINITION_STATEMENTS},
+    store::definitions::STATEMENTS as DEFINITION_STATEMENTS,
     store::sweep::{STATEMENTS as SWEEPING_STATEMENTS, sweep},
 };
 use crate::metrics;

@@ -22,7 +22,10 @@ statements! {
 
     /// The last trials of the accounts of a workspace, or of one of them.
     desk fn trials(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<TrialRow> = "
-SELECT account_id, workspace_id, path, step, asked_at, answered_at, status, answer, error
+SELECT account_id, workspace_id, path, step, asked_at, answered_at, status, answer, error,
+       begun_at IS NOT NULL AS has_begun,
+       coalesce(begun_at + interval '150 seconds', asked_at + interval '1 minute') < now()
+           AS is_over
 FROM account_trials
 WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";
 }
@@ -42,6 +45,12 @@ pub struct TrialRow {
     pub step: Option<SampledStep>,
     /// When it was asked for, by the database's clock.
     pub asked_at: Timestamp,
+    /// Whether a worker has begun to send it.
+    #[serde(skip)]
+    pub has_begun: bool,
+    /// Whether no answer is awaited any more: if it has begun, nobody knows what came of it.
+    #[serde(skip)]
+    pub is_over: bool,
     /// When it was answered; `None` while no worker has.
     pub answered_at: Option<Timestamp>,
     /// The status of the answer; `None` if none came.

@@ -131,7 +131,7 @@ pub enum Reason {
     )]
     InvalidTrial,
     /// It would forget the one before.
-    #[error("nothing was tried: the account was tried less than five seconds ago")]
+    #[error("nothing was tried: the account is being tried, or was less than five seconds ago")]
     TriedJustNow,
     #[error("this account has a fixed credential: there is nothing to authorize")]
     OtherGrant,

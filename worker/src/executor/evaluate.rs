@@ -29,7 +29,7 @@ pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
             let seconds = MAX_TIME.as_secs();
             tracing::error!(
                 seconds,
-                "a template does not end: a thread is lost until a restart"
+                "templates take too long: their thread is lost until they end"
             );
             Err(format!("its templates take more than {seconds} s"))
         }

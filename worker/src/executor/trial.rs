@@ -1,13 +1,13 @@
 //! Trials: an owner asks what an account answers to a GET, or to a step of a draft with sample
 //! answers, before a workflow calls it. A worker sends it as it sends the request of an action:
 //! where the policy lets it go on by itself, through the same egress, with the same credential, and
-//! judges the answer in the same way.
+//! judges the answer in the same way. It is sent once at most: what has begun is left alone.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use letterbox_workflow::{
     ActionFacts, Decision, Policy, Taint, account,
-    actions::{Outgoing, Request, TIMEOUT, TOOL_CALL, Trial},
+    actions::{Outgoing, Request, TOOL_CALL, Trial},
     rehearsal::SampledStep,
 };
 use tokio_util::sync::CancellationToken;
@@ -18,11 +18,11 @@ use super::{
     Executor,
     evaluate::evaluate,
     prepare::{base_url, check_fits, with_sender},
-    record::{Account, Hindrance},
+    record::{Account, Circumstances, Hindrance},
     send::UNAUTHORIZED,
     store::{
         load,
-        trials::{DueTrial, accounts_of, answer_trial, take_trials},
+        trials::{DueTrial, accounts_of, answer_trial, begin_trial, take_trials},
     },
     verdict::{Verdict, judge},
 };
@@ -57,17 +57,19 @@ pub(crate) async fn answer_trials(executor: Arc<Executor>, stop: CancellationTok
 }
 
 impl Executor {
-    async fn answer(&self, due: DueTrial, _place: Place) {
-        let tried = match self.try_account(&due).await {
-            Ok(tried) => tried,
+    async fn answer(&self, due: DueTrial, place: Place) {
+        let tried = match self.try_account(&due, place.into()).await {
+            Ok(Some(tried)) => tried,
+            // Another worker has begun it, or it was asked for once more.
+            Ok(None) => return,
             Err(Hindrance::Lasting(why) | Hindrance::Local(why)) => Tried {
                 error: Some(why),
                 ..Tried::default()
             },
-            // The lease ends by itself.
+            // If it has not begun, another worker takes it when the lease ends.
             Err(Hindrance::Database(_)) => return,
         };
-        // The database crate logs a failure, and the lease ends by itself.
+        // The database crate logs a failure: then nobody knows what came of it.
         let _ = answer_trial(
             &self.database,
             due.workspace_id,
@@ -80,24 +82,44 @@ impl Executor {
         .await;
     }
 
-    async fn try_account(&self, due: &DueTrial) -> Result<Tried, Hindrance> {
+    /// `None` if it is not for this worker to send.
+    async fn try_account(
+        &self,
+        due: &DueTrial,
+        place: Arc<Place>,
+    ) -> Result<Option<Tried>, Hindrance> {
         let (workspace, owner) = (due.workspace_id, due.user_id);
-        let now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
+        let (account, now) = self.account_of(due).await?;
         let policy = self.parsed.policy(workspace, now.policy_version).await??;
-        let account = now.account.filter(|one| one.id == due.account_id);
-        let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
+        let base = base_url(&account)?;
         let (outgoing, request, decision) = match &due.step {
-            None => get(due, &account, &policy)?,
-            Some(step) => self.step(due, step, &account, policy).await?,
+            None => get(due, &base, &policy)?,
+            Some(step) => {
+                let step = self.step(due, step, &base, policy, place).await?;
+                check_fits(&*step.0, &account)?;
+                step
+            }
         };
+        let request = with_sender(request, &account);
+        // Looked at again: preparing it takes a while.
+        let prepared_by = now.policy_version;
+        let (account, now) = self.account_of(due).await?;
+        if now.policy_version != prepared_by || base_url(&account)? != base {
+            return Err("nothing was sent: the policy was changed meanwhile"
+                .to_owned()
+                .into());
+        }
         if let Some(why) = hindered(now.is_held, now.owner_may_run, &account, decision) {
             return Err(why.to_owned().into());
         }
         let credential = self.open_credential(workspace, owner, &account);
         let credential = credential.map_err(|error| error.to_string())?;
+        if begin_trial(&self.database, workspace, account.id, due.asked_at).await? == 0 {
+            return Ok(None);
+        }
         let egress = &self.egress;
-        let most = outgoing.reading().max + 1;
-        let sending = egress.send(&request, &credential, Uuid::new_v4(), TIMEOUT, most, None);
+        let (time, most) = (outgoing.timeout(), outgoing.reading().max + 1);
+        let sending = egress.send(&request, &credential, Uuid::new_v4(), time, most, None);
         let answered = sending.await;
         // As the first one of two attempts: nothing is given up.
         let mut verdict = judge(&*outgoing, &answered, 1, 2);
@@ -117,46 +139,59 @@ impl Executor {
             Verdict::Retry { error, .. } => Some(error),
         };
         let answered = answered.ok();
-        Ok(Tried {
+        Ok(Some(Tried {
             status: answered.as_ref().map(|response| response.status.into()),
             answer: answered.map(|response| response.beginning(&credential.secrets())),
             error,
-        })
+        }))
     }
 
-    /// What a step of a draft sends.
+    /// The account that is tried, and what holds now.
+    async fn account_of(&self, due: &DueTrial) -> Result<(Account, Circumstances), Hindrance> {
+        let (workspace, owner) = (due.workspace_id, due.user_id);
+        let mut now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
+        let account = now.account.take().filter(|one| one.id == due.account_id);
+        let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
+        Ok((account, now))
+    }
+
+    /// What a step of a draft sends, to the account with this base URL.
     async fn step(
         &self,
         due: &DueTrial,
         step: &str,
-        account: &Account,
+        base: &Url,
         policy: Arc<Policy>,
+        place: Arc<Place>,
     ) -> Result<Prepared, Hindrance> {
         let step: SampledStep = serde_json::from_str(step).map_err(|error| error.to_string())?;
         let accounts = accounts_of(&self.database, due.workspace_id, due.user_id).await?;
         let parsed = accounts
             .into_iter()
             .filter_map(|(name, url)| Some((name, Url::parse(&url).ok()?)));
-        let urls: HashMap<String, Url> = parsed.collect();
-        let prepared = move || step.request(|name| urls.get(name).cloned(), &policy);
-        let (outgoing, request, decision) = evaluate(prepared).await?;
-        if outgoing.account() != due.name {
+        let mut urls: HashMap<String, Url> = parsed.collect();
+        urls.insert(due.name.clone(), base.clone());
+        let prepared = move || {
+            // What goes on although nobody waits for it any more keeps its place.
+            let _place = place;
+            step.request(|name| urls.get(name).cloned(), &policy)
+        };
+        let prepared = evaluate(prepared).await?;
+        if prepared.0.account() != due.name {
             return Err("the step calls another account".to_owned().into());
         }
-        check_fits(&*outgoing, account)?;
-        Ok((outgoing, with_sender(request, account), decision))
+        Ok(prepared)
     }
 }
 
 /// What a GET of a path sends.
-fn get(due: &DueTrial, account: &Account, policy: &Policy) -> Result<Prepared, String> {
-    let base_url = base_url(account)?;
-    if account::is_mail(&base_url) {
+fn get(due: &DueTrial, base_url: &Url, policy: &Policy) -> Result<Prepared, String> {
+    if account::is_mail(base_url) {
         return Err("nothing was sent: it is a mail server".to_owned());
     }
     let path = due.path.clone().unwrap_or_default();
     let trial = Trial::new(due.name.clone(), path);
-    let request = trial.request(&base_url);
+    let request = trial.request(base_url);
     let request = request.map_err(|error| error.to_string())?;
     let url = request.url.parse::<Url>().ok();
     let facts = ActionFacts {

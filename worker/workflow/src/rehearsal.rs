@@ -174,20 +174,22 @@ impl<'d, A: Fn(&str) -> Option<Url>> Rehearsal<'d, '_, A> {
                 rehearsed,
                 only_if,
             });
+            // Also what follows the failure of this action is steered by it.
+            let below = trail.below(action);
+            trail.pass(action);
             if let Some(end) = end {
                 return end;
             }
-            let below = trail.below(action);
-            trail.pass(action);
             for branch in Branch::ALL.iter().copied() {
                 let inside = action.branches.of(branch);
                 let mut below = below.clone();
                 match chosen {
                     None => drop(self.walk(inside, &mut below, Some((&action.id, branch)))),
                     Some(chosen) if chosen == branch => {
-                        match self.walk(inside, &mut below, only_if) {
-                            End::GoesOn => {}
-                            end => return end,
+                        let end = self.walk(inside, &mut below, only_if);
+                        if !matches!(end, End::GoesOn) {
+                            trail.join(below);
+                            return end;
                         }
                     }
                     Some(_) => continue,
@@ -252,20 +254,23 @@ mod tests {
             "path": path, "body": {"seats": "{{ form.seats }}"}})
     }
 
-    /// What a submission of so many seats leads to.
+    /// What a submission of so many seats leads to, under a policy that lets nearly all go.
     fn told(actions: &serde_json::Value, seats: u32) -> Vec<String> {
+        let policy = json!({"default": "approve", "rules": [
+            {"when": {"account": "forbidden", "untrusted": "any"}, "decision": "deny"},
+            {"when": {"untrusted": "any"}, "decision": "allow"}]});
+        told_under(&Policy::parse(&policy.to_string()).unwrap(), actions, seats)
+    }
+
+    fn told_under(policy: &Policy, actions: &serde_json::Value, seats: u32) -> Vec<String> {
         let form = json!({"title": "T", "fields": [
             {"key": "seats", "label": "Seats", "type": "number", "required": true}]});
         let after = [send("sorry", "crm", "/sorry")];
         let definition = json!({"form": form, "actions": actions, "on_failure": after});
         let definition = Definition::check(&definition.to_string()).unwrap();
         let account = |name: &str| (name != "none").then(|| "https://h.example/".parse().unwrap());
-        let policy = json!({"default": "approve", "rules": [
-            {"when": {"account": "forbidden", "untrusted": "any"}, "decision": "deny"},
-            {"when": {"untrusted": "any"}, "decision": "allow"}]});
-        let policy = Policy::parse(&policy.to_string()).unwrap();
         let answers = json!({"seats": seats}).to_string();
-        let rehearsed = rehearse(&definition, &answers, "now", account, &policy).unwrap();
+        let rehearsed = rehearse(&definition, &answers, "now", account, policy).unwrap();
         let told = rehearsed.into_iter().map(|one| {
             let what = match one.rehearsed {
                 Rehearsed::Send(Request { url, .. }, decision) => format!("{url} {decision}"),
@@ -298,6 +303,20 @@ mod tests {
         let sorry = "sorry: https://h.example/sorry allow";
         let ends = ["many: Choose(Then)", "none: Fail(\"nothing left\")", sorry];
         assert_eq!(many[3..], ends);
+    }
+
+    /// What failed steers what follows, as in a run, wherever it stood.
+    #[test]
+    fn what_follows_a_failure_is_steered_by_it() {
+        let ask = json!({"id": "ask", "type": "ai.condition", "account": "none",
+            "question": "Is {{ form.seats }} many?", "then": [], "else": []});
+        let below = json!({"id": "many", "type": "condition", "if": "form.seats > 2",
+            "then": [ask], "else": []});
+        for actions in [json!([ask]), json!([below])] {
+            let told = told_under(&Policy::default(), &actions, 3);
+            let last = told.last().map(String::as_str);
+            assert_eq!(last, Some("sorry: https://h.example/sorry approve"));
+        }
     }
 
     /// Nothing is told behind the end of a run, and both ways where nobody knows which is taken.

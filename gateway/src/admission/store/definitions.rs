@@ -3,62 +3,35 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use letterbox_common::{
-    form::{Form, Page},
-    ids::ReleaseId,
-};
 use letterbox_database::{Database, DatabaseError, FromRow, statements};
 use moka::sync::Cache;
 
-/// Bytes of text that are kept; parsed, they take a few times as many.
-const MAX_KEPT: u64 = 16 << 20;
+use crate::admission::live_form::{Definition, LiveRelease};
+
+/// Bytes that are kept, about.
+const MAX_KEPT: u64 = 32 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 
 statements! {
     /// What the releases behind live links say of their forms.
     fn definitions(tokens_sha256: &[&[u8]]) -> Vec<StoredDefinition> = "
-SELECT release_id AS release, form, page, least_seconds FROM live_form_links
-WHERE token_sha256 = ANY ($1)";
+SELECT workspace_id AS workspace, workflow_id AS workflow, release_id AS release, form, page,
+       least_seconds
+FROM live_form_links WHERE token_sha256 = ANY ($1)";
 }
 
 #[derive(FromRow)]
 struct StoredDefinition {
-    release: ReleaseId,
+    #[row(flatten)]
+    release: LiveRelease,
     form: String,
     page: Option<String>,
     least_seconds: Option<i16>,
 }
 
-/// What a release says of its form.
-#[derive(Debug, Default)]
-pub(crate) struct Definition {
-    /// The form, as the JSON text that the public reads.
-    pub(crate) json: String,
-    /// The form; `None` if the text is none, so it was not deployed through Letterbox.
-    pub(crate) form: Option<Form>,
-    /// The look of its page; plain if it was not deployed through Letterbox.
-    pub(crate) page: Page,
-    /// The minimum time to fill it in, in seconds, if its submissions need a proof of work.
-    pub(crate) least_seconds: Option<i16>,
-}
-
-impl Definition {
-    /// Parses the JSON texts of a form and the look of its page.
-    pub(crate) fn new(json: String, page: Option<&str>, least_seconds: Option<i16>) -> Self {
-        let form = serde_json::from_str(&json);
-        let form = form.inspect_err(|error| tracing::error!(%error, "a form can't be parsed"));
-        let page = page.and_then(|page| serde_json::from_str(page).ok());
-        Self {
-            form: form.ok(),
-            page: page.unwrap_or_default(),
-            json,
-            least_seconds,
-        }
-    }
-}
-
-/// Definitions by their releases, with the bytes of text that they were made of.
-pub(in crate::admission) struct Definitions(Cache<ReleaseId, (u32, Arc<Definition>)>);
+/// Definitions by their releases, with about as many bytes as they take. Not by the id of a release
+/// alone: people may make one with an id that another tenant has.
+pub(in crate::admission) struct Definitions(Cache<LiveRelease, (u32, Arc<Definition>)>);
 
 impl Default for Definitions {
     fn default() -> Self {
@@ -74,8 +47,8 @@ impl Definitions {
     pub(super) async fn find<'t>(
         &self,
         database: &Database,
-        wanted: impl Iterator<Item = (ReleaseId, &'t [u8])>,
-    ) -> Result<HashMap<ReleaseId, Arc<Definition>>, DatabaseError> {
+        wanted: impl Iterator<Item = (LiveRelease, &'t [u8])>,
+    ) -> Result<HashMap<LiveRelease, Arc<Definition>>, DatabaseError> {
         let mut found = HashMap::new();
         let mut unknown = HashMap::new();
         for (release, token) in wanted {
@@ -94,9 +67,16 @@ impl Definitions {
         let tokens: Vec<&[u8]> = unknown.into_values().collect();
         for stored in definitions(database, &tokens).await? {
             let page = stored.page.as_deref();
-            let bytes = stored.form.len() + page.map_or(0, str::len);
+            // Parsed, a text takes a few times as many as it has.
+            let bytes = 1_024 + 4 * (stored.form.len() + page.map_or(0, str::len));
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let definition = Definition::new(stored.form, page, stored.least_seconds);
+            if definition.form.is_none() {
+                let LiveRelease {
+                    workflow, release, ..
+                } = stored.release;
+                tracing::error!(%workflow, %release, "a release's form can't be parsed");
+            }
             let definition = Arc::new(definition);
             self.0.insert(stored.release, (bytes, definition.clone()));
             found.insert(stored.release, definition);

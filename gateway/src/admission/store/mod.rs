@@ -100,7 +100,7 @@ struct Admitted {
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) is_open: bool,
-    /// The form of a live token; `None` for a request that only finds.
+    /// The form of a live token, if the request counts.
     pub(super) form: Option<LiveForm>,
     /// When the limit of the client would let it pass, if it does not now.
     pub(super) client_next_in: Option<Duration>,
@@ -122,7 +122,8 @@ impl Requests {
         }
     }
 
-    /// The answers to requests, with the definitions of their forms.
+    /// The answers to requests, with the definitions of their forms. Where one must be read and
+    /// that fails, the requests have counted.
     async fn answers(
         &self,
         requests: &[Admittance],
@@ -131,12 +132,12 @@ impl Requests {
         let releases = requests.iter().zip(&admitted).filter_map(|(request, row)| {
             let is_counted = matches!(request, Admittance::Count { .. });
             let (token, release) = request.token().zip(row.release)?;
-            is_counted.then_some((release.release, &token.as_bytes()[..]))
+            is_counted.then_some((release, &token.as_bytes()[..]))
         });
         let definitions = self.definitions.find(&self.database, releases).await?;
         let answer = |row: Admitted| {
             let form = row.release.and_then(|release| {
-                let definition = definitions.get(&release.release)?.clone();
+                let definition = definitions.get(&release)?.clone();
                 Some(LiveForm {
                     release,
                     definition,

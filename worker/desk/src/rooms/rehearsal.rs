@@ -1,7 +1,7 @@
 //! Trying a form: an owner gives sample answers to the draft, and sees every request as it would
 //! go. One of them is sent, to the owner's own account, only after another press.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use askama::Template;
 use jiff::Timestamp;
@@ -22,7 +22,7 @@ use crate::{
     response::{Answered, Trouble, see},
 };
 
-/// How long an answer is awaited: less than a page may take.
+/// How long a page takes at most that awaits an answer: less than it may.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Template)]
@@ -34,6 +34,8 @@ struct RehearsalPage<'v> {
     /// What was given; what a person could write, before anything is.
     answers: Vec<String>,
     rehearsed: Option<Vec<RehearsedAction>>,
+    /// When they would have been received: what is sent tells the same time as what was shown.
+    received_at: String,
     /// What was sent before, and what came of it.
     trial: Option<TrialRow>,
     refused: Option<String>,
@@ -90,6 +92,7 @@ async fn found(
         fields,
         workflow,
         rehearsed: None,
+        received_at: String::new(),
         trial: None,
         refused: None,
     })
@@ -100,15 +103,26 @@ pub(crate) async fn ask(To(visit, workflow): To<WorkflowId>) -> Answered {
     let mut page = found(&visit, workflow, |_, field| sample(field)).await?;
     if let Some(tried) = visit.asked.query.get("tried") {
         let account: AccountId = id(tried)?;
-        let trials = visit.operator.trials(page.workflow.row.workspace_id);
-        let mut trials = trials.await?.into_iter();
-        page.trial = trials.find(|one| one.account_id == account && one.step.is_some());
+        page.trial = last_step(&page, |one| one.account_id == account).await?;
     }
     Ok(visit.page("Try it", &page))
 }
 
+/// The step that was sent last, of those that are meant.
+async fn last_step(
+    page: &RehearsalPage<'_>,
+    is_meant: impl Fn(&TrialRow) -> bool,
+) -> Result<Option<TrialRow>, Trouble> {
+    let trials = page.visit.operator.trials(page.workflow.row.workspace_id);
+    let trials = trials.await?.into_iter();
+    let mut trials: Vec<_> = trials.filter(|one| one.step.is_some()).collect();
+    trials.sort_by_key(|one| one.asked_at);
+    Ok(trials.into_iter().rfind(is_meant))
+}
+
 /// Shows what these answers would lead to, or sends one of the requests.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
+    let began = Instant::now();
     let given = |at: usize, _: &Field| written(visit.filled(&format!("answer-{at}")));
     let mut page = found(&visit, workflow, given).await?;
     let mut answers = Vec::new();
@@ -130,8 +144,10 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
         let rehearsals = &visit.asked.desk.rehearsals;
         let _share = rehearsals.take(visit.user).ok_or(Trouble::Busy)?;
         let operator = &visit.operator;
-        let received_at = Timestamp::now().to_string();
-        let rehearsing = operator.rehearse(&page.workflow, &answers, &received_at);
+        let received_at = visit.filled("received_at").parse::<Timestamp>();
+        let received_at = received_at.unwrap_or_else(|_| Timestamp::now());
+        page.received_at = received_at.to_string();
+        let rehearsing = operator.rehearse(&page.workflow, &answers, &page.received_at);
         match or_refusal(rehearsing.await)? {
             Ok(rehearsed) => page.rehearsed = Some(rehearsed),
             Err(why) => page.refused = Some(why),
@@ -145,17 +161,27 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
             let step = SampledStep {
                 definition: page.workflow.text.clone().unwrap_or_default(),
                 answers,
-                received_at,
+                received_at: page.received_at.clone(),
                 action: action.to_owned(),
             };
             let workspace = page.workflow.row.workspace_id;
-            let trying = operator.try_step(workspace, visit.user, account, &step, PATIENCE);
+            let patience = PATIENCE.saturating_sub(began.elapsed());
+            let trying = operator.try_step(workspace, visit.user, account, &step, patience);
             match or_refusal(trying.await)? {
                 Ok(tried) => {
                     let account = tried.account_id;
                     return Ok(see(&format!("/forms/{workflow}/rehearsal?tried={account}")));
                 }
-                Err(why) => page.refused = Some(why),
+                Err(why) => {
+                    // Pressed twice, perhaps: what came of the first press is told.
+                    page.trial = last_step(&page, |one| {
+                        one.step
+                            .as_ref()
+                            .is_some_and(|one| one.action == step.action)
+                    })
+                    .await?;
+                    page.refused = Some(why);
+                }
             }
         }
     }

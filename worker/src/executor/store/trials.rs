@@ -5,7 +5,7 @@ use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 
 statements! {
-    /// Takes what was asked and not answered, of each workspace one at a time, each for 40 seconds,
+    /// Takes what was asked and has not begun, of each workspace one at a time, each for 40 seconds,
     /// and forgets what is an hour old, or from before the clock was set back.
     pub fn take_trials(most: i64) -> Vec<DueTrial> = "
 WITH forgotten AS (
@@ -16,7 +16,7 @@ WITH forgotten AS (
     ) AS old WHERE f.workspace_id = old.workspace_id AND f.account_id = old.account_id
 ), due AS (
     SELECT t.workspace_id, t.account_id FROM account_trials t
-    WHERE t.answered_at IS NULL AND t.asked_at > now() - interval '1 minute'
+    WHERE t.answered_at IS NULL AND t.begun_at IS NULL AND t.asked_at > now() - interval '1 minute'
       AND NOT EXISTS (
           SELECT FROM account_trials o
           WHERE o.workspace_id = t.workspace_id AND o.answered_at IS NULL
@@ -29,6 +29,15 @@ UPDATE account_trials t SET taken_until = now() + interval '40 seconds'
 FROM due JOIN connected_accounts a USING (workspace_id, account_id)
 WHERE t.workspace_id = due.workspace_id AND t.account_id = due.account_id
 RETURNING t.workspace_id, t.account_id, t.user_id, t.asked_at, t.path, t.step, a.name";
+
+    /// Begins a trial that has not begun and was not asked for once more since: what has begun is
+    /// never sent again.
+    pub fn begin_trial(
+        workspace: WorkspaceId, account: AccountId, asked_at: Timestamp,
+    ) -> u64 = "
+UPDATE account_trials SET begun_at = now()
+WHERE workspace_id = $1 AND account_id = $2 AND asked_at = $3 AND begun_at IS NULL
+  AND answered_at IS NULL";
 
     /// The connected accounts of a user: their names and base URLs.
     pub fn accounts_of(workspace: WorkspaceId, user: UserId) -> Vec<(String, String)> = "
