@@ -150,3 +150,46 @@ async fn the_trials_of_others_go_on() {
         "one of a workspace at a time"
     );
 }
+
+/// What has begun may have been sent: it is not sent again, and nobody says what came of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_begun_is_not_sent_again() {
+    let (silent, _gate) = Peer::gated(200).await;
+    let (world, _gateway, mut worker, form) = World::with_recorded_form().await;
+    let account = world
+        .connect_for(&form, "api", &silent.url)
+        .await
+        .account_id;
+    world
+        .change(
+            "INSERT INTO account_trials (workspace_id, account_id, user_id, path)
+            SELECT workspace_id, account_id, user_id, '/' FROM connected_accounts",
+        )
+        .await;
+    silent.await_received(1).await;
+    forget(&world).await;
+    world.assert_refused(format!("account try {account}"), "is being tried");
+    worker.kill().await;
+    world
+        .change("UPDATE account_trials SET taken_until = now() - interval '1 second'")
+        .await;
+    let _next = world.worker().await;
+    // One that is asked for later is sent, so this one was looked at.
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let other = world.connect_for(&form, "other", &peer.url).await;
+    world
+        .change("UPDATE account_trials SET asked_at = asked_at - interval '2 minutes'")
+        .await;
+    let tried = world.order(format!("account try {}", other.account_id));
+    assert_eq!(tried["status"], 200, "{tried}");
+    assert_eq!(silent.received().len(), 1);
+    world
+        .change(
+            "UPDATE account_trials SET asked_at = asked_at - interval '2 minutes',
+                begun_at = begun_at - interval '3 minutes'",
+        )
+        .await;
+    let (_desk, owner) = Desk::with_visitor(&world, form.owner).await;
+    let list = format!("/accounts?workspace={}", form.workspace);
+    assert_tells(&owner.page(&list).await, &["nobody knows what came of it"]);
+}

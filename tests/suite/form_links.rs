@@ -2,7 +2,7 @@
 //! submit.
 
 use futures_util::future::join_all;
-use letterbox_common::states::MemberRole;
+use letterbox_common::{form::FormToken, states::MemberRole};
 use letterbox_operator::{Move, Operator};
 use letterbox_tests::{DEFINITION, Form, World};
 
@@ -52,6 +52,38 @@ async fn restore(world: &World, form: &Form) -> bool {
     world.set_owner_role(form, MemberRole::Owner).await;
     let operator = world.operator().await;
     operator.deploy(form.workflow, None).await.is_ok()
+}
+
+/// A gateway keeps what releases say: of each tenant its own, also where somebody has made one with
+/// the id of another's.
+#[tokio::test]
+async fn a_form_is_that_of_its_own_release() {
+    let (world, gateway, _worker) = World::with_both().await;
+    let (form, other) = (world.form(&gateway).await, world.form(&gateway).await);
+    let token = FormToken::generate().unwrap();
+    let hash = hex::encode(token.hash().as_bytes());
+    let (its, id) = (other.workflow, form.workflow);
+    world
+        .change(&format!(
+            "INSERT INTO releases (workspace_id, workflow_id, release_id, number, form, actions)
+            SELECT o.workspace_id, o.workflow_id, f.live_release_id, 99,
+                '{{\"title\": \"Foreign\", \"fields\": []}}', '[]'
+            FROM workflows o, workflows f WHERE o.workflow_id = '{its}' AND f.workflow_id = '{id}';
+            UPDATE workflows o SET live_release_id = f.live_release_id FROM workflows f
+            WHERE o.workflow_id = '{its}' AND f.workflow_id = '{id}';
+            INSERT INTO form_links (workspace_id, form_link_id, workflow_id, release_id,
+                token_sha256)
+            SELECT workspace_id, gen_random_uuid(), workflow_id, live_release_id, '\\x{hash}'
+            FROM workflows WHERE workflow_id = '{its}'"
+        ))
+        .await;
+    let mut foreign = other.clone();
+    foreign.token = token.expose().to_owned();
+    for _ in 0..2 {
+        assert!(foreign.read().await.body.contains("Foreign"));
+        assert!(!form.read().await.body.contains("Foreign"));
+    }
+    form.assert_accepts("k").await;
 }
 
 #[tokio::test]

@@ -57,6 +57,7 @@ async fn a_release_that_no_deploy_would_take_fails_its_runs() {
 async fn an_account_that_could_not_be_connected_is_not_called() {
     let (peer, scene) = Scene::posting("send").await;
     let (world, form) = (&scene.world, &scene.form);
+    let definition = definition_with(json!([post("send")]));
     for (number, (change, told)) in (1..).zip([
         ("header_name = 'Host'", "reserved"),
         ("header_name = 'Transfer-Encoding'", "reserved"),
@@ -73,6 +74,17 @@ async fn an_account_that_could_not_be_connected_is_not_called() {
         form.assert_accepts(&format!("k{number}")).await;
         world.await_state("failed", number).await;
         scene.assert_failed(told).await;
+        // Nor by a step of a draft that its owner sends.
+        let step = json!({"definition": definition.to_string(), "answers": r#"{"name": "Ada"}"#,
+            "received_at": "now", "action": "send"});
+        let tried = format!(
+            "DELETE FROM account_trials; INSERT INTO account_trials
+                (workspace_id, account_id, user_id, step)
+            SELECT workspace_id, account_id, user_id, $${step}$$ FROM connected_accounts"
+        );
+        store(world, tried).await;
+        let errors = format!("account_trials WHERE error LIKE '%{told}%'");
+        world.await_rows(&errors, 1).await;
     }
     assert_eq!(peer.received(), []);
 }
