@@ -2,11 +2,21 @@
 //! work is safe whenever a process ends; a process that went on without one of its tasks would look
 //! healthy, and be not.
 
+use std::pin::Pin;
+
 use tokio::task::JoinSet;
 
 /// A future for a task whose panic ends the process with exit code 1.
+pub fn vital(
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Of one type for all tasks: the runtime's code for a task is compiled once for each type.
+    ends_with(name, Box::pin(task))
+}
+
 #[expect(clippy::exit, reason = "that is what it is for")]
-pub async fn vital(name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+async fn ends_with(name: &'static str, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
     // A panic can only be caught at the boundary of a task. The set takes it along when dropped.
     let mut tasks = JoinSet::new();
     tasks.spawn(task);

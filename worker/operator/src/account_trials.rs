@@ -71,7 +71,7 @@ fn step(json: Option<&str>) -> Option<SampledStep> {
 }
 
 impl Operator {
-    /// Sends a GET to an account, and waits so long for its answer: that may take 20 seconds.
+    /// Sends a GET to an account, and waits so long for its answer.
     ///
     /// # Errors
     /// When there is no such account, it sends e-mail, or it was tried a moment ago.
