@@ -50,11 +50,12 @@ BEGIN
     SELECT a.workspace_id, a.account_id, a.user_id, asked, asked_step FROM connected_accounts a
     WHERE a.workspace_id = tenant AND a.account_id = account
     ON CONFLICT (workspace_id, account_id) DO UPDATE SET path = EXCLUDED.path,
-        step = EXCLUDED.step, asked_at = now(), taken_until = NULL, begun_at = NULL,
+        step = EXCLUDED.step, asked_at = clock_timestamp(), taken_until = NULL, begun_at = NULL,
         answered_at = NULL, status = NULL, answer = NULL, error = NULL
-    WHERE t.asked_at NOT BETWEEN now() - interval '5 seconds' AND now()
+    -- Not by the time at which this transaction began: one that began later may be done.
+    WHERE t.asked_at NOT BETWEEN clock_timestamp() - interval '5 seconds' AND clock_timestamp()
       AND (t.answered_at IS NOT NULL
-          OR (t.begun_at BETWEEN now() - interval '150 seconds' AND now()) IS NOT TRUE)
+          OR (t.begun_at > clock_timestamp() - interval '150 seconds') IS NOT TRUE)
     RETURNING asked_at INTO asked_for;
     RETURN asked_for;
 END

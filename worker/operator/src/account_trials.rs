@@ -24,7 +24,7 @@ statements! {
     desk fn trials(workspace: WorkspaceId, account: Option<AccountId>) -> Vec<TrialRow> = "
 SELECT account_id, workspace_id, path, step, asked_at, answered_at, status, answer, error,
        begun_at IS NOT NULL AS has_begun,
-       coalesce(begun_at + interval '150 seconds', asked_at + interval '1 minute') < now()
+       coalesce(begun_at + interval '150 seconds', asked_at + interval '70 seconds') < now()
            AS is_over
 FROM account_trials
 WHERE workspace_id = $1 AND ($2::uuid IS NULL OR account_id = $2)";

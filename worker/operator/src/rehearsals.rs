@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use letterbox_workflow::{
-    Decision, Definition, Policy,
+    Decision, Definition, Policy, Problem,
     actions::Branch,
     rehearsal::{self, Rehearsed, RehearsedAction as Reached},
 };
@@ -61,7 +61,8 @@ impl Operator {
             let _share = share;
             rehearse(&draft, &answers, &received_at, &policy, &accounts)
         });
-        let failed = |_| Reason::InvalidDefinition(Vec::new());
+        // The panic is logged where it happens.
+        let failed = |_| unrehearsed("their templates can't be evaluated: simplify them");
         rehearsed.await.map_err(failed)?
     }
 }
@@ -80,8 +81,16 @@ fn rehearse(
         Url::parse(&account.base_url).ok()
     };
     let rehearsed = rehearsal::rehearse(&definition, answers, received_at, account, &policy);
-    let rehearsed = rehearsed.map_err(|_| Reason::InvalidDefinition(Vec::new()))?;
+    let rehearsed = rehearsed.map_err(|error| unrehearsed(&format!("these answers: {error}")))?;
     Ok(rehearsed.into_iter().map(told).collect())
+}
+
+/// What keeps a definition without mistakes from being rehearsed.
+fn unrehearsed(why: &str) -> Reason {
+    Reason::InvalidDefinition(vec![Problem {
+        path: "actions".to_owned(),
+        message: why.to_owned(),
+    }])
 }
 
 fn decided(decision: Decision) -> &'static str {

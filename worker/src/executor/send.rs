@@ -62,6 +62,21 @@ pub(super) struct Exchange {
 }
 
 impl Executor {
+    /// What was answered. A worker that stops waits for no answer longer than for most.
+    pub(super) async fn answer_in_time(
+        &self,
+        sending: impl Future<Output = Result<HttpResponse, EgressError>>,
+    ) -> Result<HttpResponse, EgressError> {
+        let stopped = async {
+            self.stop.cancelled().await;
+            tokio::time::sleep(TIMEOUT).await;
+        };
+        tokio::select! {
+            answered = sending => answered,
+            () = stopped => Err(EgressError::Failed("the worker was stopped".to_owned())),
+        }
+    }
+
     /// What comes of an action that sends a request.
     pub(super) async fn send(
         &self,
@@ -276,15 +291,7 @@ impl Sending<'_> {
         // One byte more tells that the answer is longer.
         let most = self.outgoing.reading().max + 1;
         let sending = egress.send(request, credential, attempt.key, timeout, most, traceparent);
-        // A worker that stops waits no longer than for other requests.
-        let stopped = async {
-            self.executor.stop.cancelled().await;
-            tokio::time::sleep(TIMEOUT).await;
-        };
-        let answered = tokio::select! {
-            answered = sending => answered,
-            () = stopped => Err(EgressError::Failed("the worker was stopped".to_owned())),
-        };
+        let answered = self.executor.answer_in_time(sending).await;
         note_answer(&mut span, &answered);
         answered
     }

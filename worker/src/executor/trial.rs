@@ -3,7 +3,11 @@
 //! where the policy lets it go on by itself, through the same egress, with the same credential, and
 //! judges the answer in the same way. It is sent once at most: what has begun is left alone.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use letterbox_workflow::{
     ActionFacts, Decision, Policy, Taint, account,
@@ -15,7 +19,7 @@ use url::Url;
 use uuid::Uuid;
 
 use super::{
-    Executor,
+    Executor, MARGIN,
     evaluate::evaluate,
     prepare::{base_url, check_fits, with_sender},
     record::{Account, Circumstances, Hindrance},
@@ -60,7 +64,8 @@ impl Executor {
     async fn answer(&self, due: DueTrial, place: Place) {
         let tried = match self.try_account(&due, place.into()).await {
             Ok(Some(tried)) => tried,
-            // Another worker has begun it, or it was asked for once more.
+            // Another worker has begun it, it was asked for once more, or something does not hold any
+            // more: whoever takes it next says what.
             Ok(None) => return,
             Err(Hindrance::Lasting(why) | Hindrance::Local(why)) => Tried {
                 error: Some(why),
@@ -114,13 +119,22 @@ impl Executor {
         }
         let credential = self.open_credential(workspace, owner, &account);
         let credential = credential.map_err(|error| error.to_string())?;
-        if begin_trial(&self.database, workspace, account.id, due.asked_at).await? == 0 {
+        if self.stop.is_cancelled() {
             return Ok(None);
+        }
+        let (began, version) = (Instant::now(), now.policy_version);
+        let beginning = begin_trial(&self.database, workspace, account.id, due.asked_at, version);
+        if beginning.await? == 0 {
+            return Ok(None);
+        }
+        // A process that was paused meanwhile sends nothing that may have been asked for again.
+        if began.elapsed() >= MARGIN {
+            return Err("nothing was sent: the worker was held up".to_owned().into());
         }
         let egress = &self.egress;
         let (time, most) = (outgoing.timeout(), outgoing.reading().max + 1);
         let sending = egress.send(&request, &credential, Uuid::new_v4(), time, most, None);
-        let answered = sending.await;
+        let answered = self.answer_in_time(sending).await;
         // As the first one of two attempts: nothing is given up.
         let mut verdict = judge(&*outgoing, &answered, 1, 2);
         if answered
@@ -129,7 +143,7 @@ impl Executor {
         {
             let (database, used) = (&self.database, &account.credential_sealed);
             let refusing = refuse_token(database, workspace, account.id, used, false);
-            if refusing.await?.0 {
+            if refusing.await.is_ok_and(|refused| refused.0) {
                 verdict = Verdict::refused_token(UNAUTHORIZED);
             }
         }

@@ -79,7 +79,7 @@ pub fn rehearse<'d>(
 }
 
 /// A step of a draft that a person has sent, with sample answers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledStep {
     /// JSON text of the definition.
     pub definition: String,

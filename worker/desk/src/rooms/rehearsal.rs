@@ -174,12 +174,8 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
                 }
                 Err(why) => {
                     // Pressed twice, perhaps: what came of the first press is told.
-                    page.trial = last_step(&page, |one| {
-                        one.step
-                            .as_ref()
-                            .is_some_and(|one| one.action == step.action)
-                    })
-                    .await?;
+                    let is_it = |one: &TrialRow| one.step.as_ref() == Some(&step);
+                    page.trial = last_step(&page, is_it).await?;
                     page.refused = Some(why);
                 }
             }
