@@ -64,8 +64,8 @@ impl Executor {
     async fn answer(&self, due: DueTrial, place: Place) {
         let tried = match self.try_account(&due, place.into()).await {
             Ok(Some(tried)) => tried,
-            // Another worker has begun it, it was asked for once more, or something does not hold any
-            // more: whoever takes it next says what.
+            // Another worker has begun it, it was asked for once more, or something does not hold
+            // any more: whoever takes it next says what.
             Ok(None) => return,
             Err(Hindrance::Lasting(why) | Hindrance::Local(why)) => Tried {
                 error: Some(why),
