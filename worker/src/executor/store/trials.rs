@@ -5,8 +5,8 @@ use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 
 statements! {
-    /// Takes what was asked and has not begun, of each workspace one at a time, each for 40 seconds,
-    /// and forgets what is an hour old, or from before the clock was set back.
+    /// Takes what was asked and has not begun, of each workspace one at a time, each for 40
+    /// seconds, and forgets what is an hour old, or from before the clock was set back.
     pub fn take_trials(most: i64) -> Vec<DueTrial> = "
 WITH forgotten AS (
     DELETE FROM account_trials f USING (
