@@ -22,7 +22,7 @@ use super::{
     Executor, MARGIN,
     evaluate::evaluate,
     prepare::{base_url, check_fits, with_sender},
-    record::{Account, Circumstances, Hindrance},
+    record::{Account, Hindrance},
     send::UNAUTHORIZED,
     store::{
         load,
@@ -94,7 +94,9 @@ impl Executor {
         place: Arc<Place>,
     ) -> Result<Option<Tried>, Hindrance> {
         let (workspace, owner) = (due.workspace_id, due.user_id);
-        let (account, now) = self.account_of(due).await?;
+        let now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
+        let account = now.account.filter(|one| one.id == due.account_id);
+        let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
         let policy = self.parsed.policy(workspace, now.policy_version).await??;
         let base = base_url(&account)?;
         let (outgoing, request, decision) = match &due.step {
@@ -106,14 +108,6 @@ impl Executor {
             }
         };
         let request = with_sender(request, &account);
-        // Looked at again: preparing it takes a while.
-        let prepared_by = now.policy_version;
-        let (account, now) = self.account_of(due).await?;
-        if now.policy_version != prepared_by || base_url(&account)? != base {
-            return Err("nothing was sent: the policy was changed meanwhile"
-                .to_owned()
-                .into());
-        }
         if let Some(why) = hindered(now.is_held, now.owner_may_run, &account, decision) {
             return Err(why.to_owned().into());
         }
@@ -122,6 +116,7 @@ impl Executor {
         if self.stop.is_cancelled() {
             return Ok(None);
         }
+        // Preparing it took a while: what held then is asked again.
         let (began, version) = (Instant::now(), now.policy_version);
         let beginning = begin_trial(&self.database, workspace, account.id, due.asked_at, version);
         if beginning.await? == 0 {
@@ -158,15 +153,6 @@ impl Executor {
             answer: answered.map(|response| response.beginning(&credential.secrets())),
             error,
         }))
-    }
-
-    /// The account that is tried, and what holds now.
-    async fn account_of(&self, due: &DueTrial) -> Result<(Account, Circumstances), Hindrance> {
-        let (workspace, owner) = (due.workspace_id, due.user_id);
-        let mut now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
-        let account = now.account.take().filter(|one| one.id == due.account_id);
-        let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
-        Ok((account, now))
     }
 
     /// What a step of a draft sends, to the account with this base URL.
