@@ -73,6 +73,17 @@ fn json(field: &Field, answer: &str) -> Result<Option<String>, String> {
     })
 }
 
+/// The JSON text of a submission of the answers of a page.
+fn all_json(page: &RehearsalPage<'_>) -> Result<String, String> {
+    let given = page.fields.iter().zip(&page.answers);
+    let members = given.filter_map(|(field, answer)| {
+        let json = json(field, answer).transpose()?;
+        Some(json.map(|json| format!("{}:{json}", Value::from(&*field.key))))
+    });
+    let members = members.collect::<Result<Vec<_>, _>>()?;
+    Ok(format!("{{{}}}", members.join(",")))
+}
+
 async fn found(
     visit: &Visit,
     workflow: WorkflowId,
@@ -125,22 +136,14 @@ pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
     let began = Instant::now();
     let given = |at: usize, _: &Field| written(visit.filled(&format!("answer-{at}")));
     let mut page = found(&visit, workflow, given).await?;
-    let mut answers = Vec::new();
-    for (field, answer) in page.fields.iter().zip(&page.answers) {
-        match json(field, answer) {
-            Ok(json) => {
-                let json = json.map(|json| format!("{}:{json}", Value::from(&*field.key)));
-                answers.extend(json);
-            }
-            Err(why) => page.refused = Some(why),
-        }
-    }
+    let given = all_json(&page);
+    page.refused = given.as_ref().err().cloned();
     if visit.filled("of") != version(page.workflow.text.as_deref()) {
         page.refused =
             Some("The draft was changed meanwhile: look at the answers again.".to_owned());
     }
     if page.refused.is_none() {
-        let answers = format!("{{{}}}", answers.join(","));
+        let answers = given.unwrap_or_default();
         let rehearsals = &visit.asked.desk.rehearsals;
         let _share = rehearsals.take(visit.user).ok_or(Trouble::Busy)?;
         let operator = &visit.operator;
