@@ -257,8 +257,9 @@ mod tests {
     /// What a submission of so many seats leads to, under a policy that lets nearly all go.
     fn told(actions: &serde_json::Value, seats: u32) -> Vec<String> {
         let policy = json!({"default": "approve", "rules": [
-            {"when": {"account": "forbidden", "untrusted": "any"}, "decision": "deny"},
-            {"when": {"untrusted": "any"}, "decision": "allow"}]});
+            {"when": {"account": "forbidden"}, "decision": "deny"},
+            {"when": {"untrusted": "control"}, "decision": "allow"},
+            {"when": {"untrusted": "data"}, "decision": "allow"}]});
         told_under(&Policy::parse(&policy.to_string()).unwrap(), actions, seats)
     }
 
@@ -309,7 +310,7 @@ mod tests {
     #[test]
     fn what_follows_a_failure_is_steered_by_it() {
         let ask = json!({"id": "ask", "type": "ai.condition", "account": "none",
-            "question": "Is {{ form.seats }} many?", "then": [], "else": []});
+            "model": "m", "question": "Many?", "input": "{{ form.seats }}", "then": [], "else": []});
         let below = json!({"id": "many", "type": "condition", "if": "form.seats > 2",
             "then": [ask], "else": []});
         for actions in [json!([ask]), json!([below])] {
