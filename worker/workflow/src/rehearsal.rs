@@ -310,7 +310,8 @@ mod tests {
     #[test]
     fn what_follows_a_failure_is_steered_by_it() {
         let ask = json!({"id": "ask", "type": "ai.condition", "account": "none",
-            "model": "m", "question": "Many?", "input": "{{ form.seats }}", "then": [], "else": []});
+            "model": "m", "question": "Many?", "input": "{{ form.seats }}",
+            "then": [], "else": []});
         let below = json!({"id": "many", "type": "condition", "if": "form.seats > 2",
             "then": [ask], "else": []});
         for actions in [json!([ask]), json!([below])] {
