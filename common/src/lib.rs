@@ -3,6 +3,7 @@
 
 mod as_text;
 pub mod batcher;
+pub mod cache;
 pub mod condition;
 pub mod credential;
 pub mod fail_point;

@@ -1,4 +1,4 @@
-//! What is remembered for a while, in bounded room.
+//! How often something happened a short time ago.
 
 use std::{
     hash::Hash,
@@ -9,32 +9,20 @@ use std::{
     time::Duration,
 };
 
-use moka::sync::Cache;
-
-/// A cache of at most so many values, each of which is forgotten after a time.
-pub(crate) fn cache<K, V>(max: u64, time: Duration) -> Cache<K, V>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    Cache::builder()
-        .max_capacity(max)
-        .time_to_live(time)
-        .build()
-}
+use letterbox_common::cache::Cache;
 
 /// How often something was counted of each key, since the first time.
 pub(crate) struct Counts<K>(Cache<K, Arc<AtomicU32>>);
 
-impl<K: Hash + Eq + Send + Sync + 'static> Counts<K> {
+impl<K: Hash + Eq + Clone> Counts<K> {
     /// Counts of at most so many keys, each of which begins anew after a time.
-    pub(crate) fn new(max: u64, time: Duration) -> Self {
-        Self(cache(max, time))
+    pub(crate) fn new(max: usize, time: Duration) -> Self {
+        Self(Cache::new(max, time))
     }
 
     /// Counts once more, and returns how often.
     pub(crate) fn add(&self, key: K) -> u32 {
-        let count = self.0.get_with(key, Arc::default);
+        let count = self.0.get_or_make(key, Arc::default);
         count.fetch_add(1, Relaxed) + 1
     }
 

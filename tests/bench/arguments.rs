@@ -38,6 +38,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", value_parser = Former::read)]
     pub against: Option<Former>,
 
+    /// Also measure job runners of others where drain is measured; they are built for it
+    #[arg(long, requires = "jobs")]
+    pub peers: bool,
+
+    /// The program with the job runners
+    #[arg(long, hide = true, env = "LETTERBOX_BENCH_JOBS")]
+    pub jobs: Option<PathBuf>,
+
     #[arg(
         long,
         hide = true,

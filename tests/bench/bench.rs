@@ -1,6 +1,6 @@
 //! What every section works with: the world, its gateway, one webhook, and how a load is measured.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use lapin::Channel;
 use letterbox_broker::topology::work_queues;
@@ -29,6 +29,8 @@ pub struct Bench {
     pub gateway: Process,
     pub webhook: Webhook,
     pub times: Times,
+    /// The program with the job runners of others, if they are wanted.
+    pub jobs: Option<PathBuf>,
     postgres_pid: u32,
     rabbitmq_pid: u32,
     channel: Channel,
@@ -51,6 +53,7 @@ impl Bench {
             gateway,
             webhook,
             times: arguments.times(),
+            jobs: arguments.jobs.clone().filter(|_| arguments.peers),
             postgres_pid: arguments.postgres_pid,
             rabbitmq_pid: arguments.rabbitmq_pid,
             channel: channel.expect("a channel"),

@@ -13,6 +13,7 @@ use crate::{
     bench::Bench,
     cpu::Watched,
     figures::{CPU_PEER, CPU_SECOND_WORKER, CPU_WORKER, PER_SECOND, Round},
+    jobs,
     publishing::Publishing,
     requests::event,
 };
@@ -84,7 +85,11 @@ pub async fn run(bench: &Bench, round: &mut Round) {
         bench
             .sql("TRUNCATE active_runs, approvals, run_actions, runs")
             .await;
+        let is_like_theirs = kind.name == EIGHT_ACCOUNTS;
         runs(bench, &publishing, kind, round).await;
+        if let Some(program) = bench.jobs.as_deref().filter(|_| is_like_theirs) {
+            jobs::run(bench, program, NUMBER_OF_RUNS, round).await;
+        }
     }
     publishing.end().await;
 }

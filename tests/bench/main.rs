@@ -16,6 +16,7 @@ mod form_requests;
 mod forms;
 mod growth;
 mod intake;
+mod jobs;
 mod limits;
 mod links;
 mod load;

@@ -10,6 +10,7 @@ use crate::{
     forms::submissions,
     growth::{self, BYTES, OF_NOTHING, P99_OF_NOTHING, much},
     intake::{SECONDS_BEHIND, running, stopped},
+    jobs::GRAPHILE_WORKER,
     limits::{BOUND, HYPER, SENDER},
     refusals::{BAD_SIGNATURES, BESIDE_FORGED, BESIDE_LIMITED, COMMITS, LIMITED, REPEATS, UNKNOWN},
     summary::{Former, Values},
@@ -144,6 +145,8 @@ fn of_the_worker() -> Vec<Target> {
         "drain of signals, of intake, 256" =>
             AtLeast(1.5), drained(SIGNALS), of figure(Intake, stopped(256), PER_SECOND);
         EIGHT_ACCOUNTS => AtLeast(2_000.0), drained(EIGHT_ACCOUNTS);
+        "runs with one request each, of graphile_worker's jobs" =>
+            AtLeast(1.0), drained(EIGHT_ACCOUNTS), of drained(GRAPHILE_WORKER);
         ONE_ACCOUNT => AtLeast(1_000.0), drained(ONE_ACCOUNT);
         FIVE_ACTIONS => AtLeast(500.0), drained(FIVE_ACTIONS);
         AGENTS => AtLeast(150.0), drained(AGENTS);

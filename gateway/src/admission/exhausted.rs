@@ -4,13 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use moka::sync::Cache;
+use letterbox_common::cache::Cache;
 
 use super::subject::Subject;
-use crate::recent::{Counts, cache};
+use crate::recent::Counts;
 
 const WINDOW: Duration = Duration::from_secs(60);
-const MAX_CACHED: u64 = 100_000;
+const MAX_CACHED: usize = 100_000;
 
 /// The subjects that have been refused.
 pub(super) struct Exhausted {
@@ -21,7 +21,7 @@ pub(super) struct Exhausted {
 impl Default for Exhausted {
     fn default() -> Self {
         Self {
-            until: cache(MAX_CACHED, WINDOW),
+            until: Cache::new(MAX_CACHED, WINDOW),
             refused: Counts::new(MAX_CACHED, WINDOW),
         }
     }

@@ -5,17 +5,18 @@ mod store;
 
 use std::time::Duration;
 
-use letterbox_common::webhook::WebhookAddress;
+use letterbox_common::{
+    batcher::{BatchLimits, Batcher, LookUps},
+    cache::Cache,
+    webhook::WebhookAddress,
+};
 use letterbox_database::Database;
-use moka::sync::Cache;
 use tokio_util::task::TaskTracker;
 
 use self::store::FullWebhooks;
 pub(crate) use self::store::{DailyBytes, STATEMENTS};
-use crate::recent::cache;
-use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
 
-const MAX_CACHED: u64 = 10_000;
+const MAX_CACHED: usize = 10_000;
 /// How long an answer is cached. Deliveries are taken meanwhile, even beyond the ceiling.
 const CACHE_TTL: Duration = Duration::from_secs(30);
 
@@ -31,7 +32,7 @@ impl Ceilings {
         let lookup = LookUps(FullWebhooks { database, most });
         Self {
             lookup: Batcher::start("ceilings", BatchLimits::SMALL_ITEMS, lookup, tasks),
-            cache: cache(MAX_CACHED, CACHE_TTL),
+            cache: Cache::new(MAX_CACHED, CACHE_TTL),
         }
     }
 

@@ -5,8 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use letterbox_common::form::TokenHash;
-use moka::sync::Cache;
+use letterbox_common::{cache::Cache, form::TokenHash};
 use parking_lot::Mutex;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -16,22 +15,21 @@ const FIRST: u32 = 64;
 const MOST: u32 = 6;
 
 /// Forms whose refusals are counted: without a valid challenge of a form nobody adds one.
-const MAX_FORMS: u64 = 10_000;
+const MAX_FORMS: usize = 10_000;
 
 /// Counts the refusals of each form.
 pub(super) struct Pressures(Cache<TokenHash, Arc<Pressure>>);
 
 impl Default for Pressures {
     fn default() -> Self {
-        let cache = Cache::builder().max_capacity(MAX_FORMS);
-        Self(cache.time_to_idle(3 * WINDOW).build())
+        Self(Cache::new(MAX_FORMS, Duration::MAX))
     }
 }
 
 impl Pressures {
     /// Notes a refusal.
     pub(super) fn note(&self, token: TokenHash) {
-        self.0.get_with(token, Arc::default).note();
+        self.0.get_or_make(token, Arc::default).note();
     }
 
     /// The number of additional bits.

@@ -11,19 +11,19 @@ use std::{
 
 use letterbox_common::{
     RandomError,
+    batcher::LookUp,
+    cache::Cache,
     sealing::{KeyRing, OpenError, Place, Seal, SealError},
     webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
-use moka::sync::Cache;
 use parking_lot::Mutex;
 
 use super::{
     store::{self, StoredSecret},
     verifier::{Checks, Verifier},
 };
-use crate::{metrics, recent::cache};
-use letterbox_common::batcher::LookUp;
+use crate::metrics;
 
 /// The decoy could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub(super) struct FoundSecret {
 /// How long a secret that could not be used is remembered.
 const TROUBLE: Duration = Duration::from_secs(60);
 /// Maximum webhooks that the log names in that time.
-const MAX_TOLD: u64 = 100;
+const MAX_TOLD: usize = 100;
 
 /// When a gateway last lacked the key of a secret. While that is recent, no signature is called
 /// wrong, so that an address without a webhook is answered like a webhook whose secret does not
@@ -84,7 +84,7 @@ pub(super) struct KeysByAddress {
 type MadeVerifier = Result<Arc<Verifier>, String>;
 
 /// Maximum webhooks whose verifiers are kept.
-const MAX_VERIFIERS: u64 = 10_000;
+const MAX_VERIFIERS: usize = 10_000;
 
 /// Stands in for a webhook that does not exist, so that its absence takes no less work.
 pub(super) struct Decoy {
@@ -104,8 +104,8 @@ impl KeysByAddress {
             database,
             keys,
             trouble: LookUpTrouble::default(),
-            told: cache(MAX_TOLD, TROUBLE),
-            verifiers: Cache::new(MAX_VERIFIERS),
+            told: Cache::new(MAX_TOLD, TROUBLE),
+            verifiers: Cache::new(MAX_VERIFIERS, Duration::MAX),
             decoy: Arc::new(Decoy { sealed, verifier }),
         })
     }

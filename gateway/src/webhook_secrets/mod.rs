@@ -16,12 +16,13 @@ mod verifier;
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use letterbox_common::{
+    batcher::{BatchLimits, Batcher, LookUps},
+    cache::Cache,
     process::{client_address::ClientAddress, vital::vital},
     sealing::KeyRing,
     webhook::{DeliveryFault, Kinds, Reply, Rules, Tool, WebhookAddress, tools_of},
 };
 use letterbox_database::Database;
-use moka::sync::Cache;
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -34,20 +35,16 @@ pub(crate) use self::{
     verifier::{Presented, Proven},
 };
 use self::{second_look::SecondLooks, verifier::Verifier};
-use crate::{
-    faults::WebhookFault,
-    recent::{Counts, cache},
-};
-use letterbox_common::batcher::{BatchLimits, Batcher, LookUps};
+use crate::{faults::WebhookFault, recent::Counts};
 
-const MAX_CACHED: u64 = 10_000;
+const MAX_CACHED: usize = 10_000;
 /// Long, so that a webhook in use is never looked up: what its key opens is claimed only while the
 /// webhook is live.
 const CACHE_TTL: Duration = Duration::from_secs(3600);
 /// Wrong signatures of one client in a minute that make it suspect.
 const MANY: u32 = 60;
 const MANY_WITHIN: Duration = Duration::from_secs(60);
-const MAX_CLIENTS: u64 = 100_000;
+const MAX_CLIENTS: usize = 100_000;
 /// How often the gateway looks which algorithms there are. No request makes it look.
 const KINDS_EVERY: Duration = Duration::from_secs(30);
 
@@ -102,7 +99,7 @@ impl WebhookSecrets {
             lookup: start("webhook_secrets"),
             suspect_lookup: start("suspect_webhook_secrets"),
             wrong_signatures: Counts::new(MAX_CLIENTS, MANY_WITHIN),
-            cache: cache(MAX_CACHED, CACHE_TTL),
+            cache: Cache::new(MAX_CACHED, CACHE_TTL),
             by_address,
         })
     }
@@ -207,7 +204,7 @@ impl WebhookSecrets {
 
     /// Whether this webhook was found recently.
     pub(crate) fn knows(&self, address: WebhookAddress) -> bool {
-        self.cache.contains_key(&address)
+        self.cache.get(&address).is_some()
     }
 
     async fn look_up(
@@ -229,7 +226,7 @@ impl WebhookSecrets {
 
     /// Forgets a webhook that turned out to be gone.
     pub(crate) fn forget(&self, address: WebhookAddress) {
-        self.cache.invalidate(&address);
+        self.cache.remove(&address);
     }
 }
 

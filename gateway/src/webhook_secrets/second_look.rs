@@ -7,19 +7,19 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use letterbox_common::{
+    cache::Cache,
     json_object,
     webhook::{DeliveryFault, Headers, WebhookAddress, WebhookRequest, tools_that_fit},
 };
-use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::verifier::{Presented, Verifier};
-use crate::{faults::SecondLook, recent::cache};
+use crate::faults::SecondLook;
 
 /// Maximum requests that wait for their second look.
 const AT_ONCE: usize = 4;
 const EVERY: Duration = Duration::from_secs(60);
-const MAX_RECENT: u64 = 1_000;
+const MAX_RECENT: usize = 1_000;
 /// Maximum length of what is told, in characters: as the database takes it.
 const MAX_TOLD: usize = 200;
 /// Where a tool says its secret before there is any.
@@ -35,7 +35,7 @@ impl Default for SecondLooks {
     fn default() -> Self {
         Self {
             places: Arc::new(Semaphore::new(AT_ONCE)),
-            recent: cache(MAX_RECENT, EVERY),
+            recent: Cache::new(MAX_RECENT, EVERY),
         }
     }
 }
@@ -49,7 +49,7 @@ impl SecondLooks {
         presented: Presented<'_>,
         reason: DeliveryFault,
     ) -> Option<SecondLook> {
-        if self.recent.contains_key(&address) {
+        if self.recent.get(&address).is_some() {
             return None;
         }
         let place = self.places.clone().try_acquire_owned().ok()?;

@@ -15,10 +15,9 @@ mod way_out;
 use std::{collections::HashMap, error::Error, sync::Arc, time::Duration};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use letterbox_common::{credential, fail_point::fails, sealing::Secret};
+use letterbox_common::{cache::Cache, credential, fail_point::fails, sealing::Secret};
 use letterbox_traces::TRACEPARENT;
 use letterbox_workflow::actions::{BodyType, MAX_ANSWER, Request};
-use moka::sync::Cache;
 use reqwest::{
     Identity, Method,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -38,9 +37,9 @@ pub(crate) use self::{
     way_out::{EGRESS_PROXY, WayOut},
 };
 
-/// Clients that show certificates are kept so long without use, and so many on each way.
-const MAX_IDLE: Duration = Duration::from_secs(300);
-const MAX_CERTIFIED: u64 = 100;
+/// Clients that show certificates are kept so long, and so many on each way.
+const CERTIFIED_FOR: Duration = Duration::from_secs(3600);
+const MAX_CERTIFIED: usize = 100;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends requests. Cheap to clone.
@@ -215,10 +214,7 @@ impl Way {
         Ok(Self {
             client: out.client(&allowed).build()?,
             allowed,
-            certified: Cache::builder()
-                .max_capacity(MAX_CERTIFIED)
-                .time_to_idle(MAX_IDLE)
-                .build(),
+            certified: Cache::new(MAX_CERTIFIED, CERTIFIED_FOR),
             out: out.clone(),
         })
     }

@@ -44,6 +44,7 @@ use std::{
 use clap::Args;
 use futures_util::FutureExt;
 use letterbox_common::{
+    cache::Cache,
     ids::WorkspaceId,
     process::settings::{milliseconds, seconds},
     sealing::KeyRing,
@@ -54,7 +55,6 @@ use letterbox_workflow::{
     Condition,
     actions::{Branch, Step, TIMEOUT},
 };
-use moka::sync::Cache;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -77,7 +77,7 @@ use crate::{egress::Egress, metrics, outcome, stored_bytes::StoredBytes, worker:
 
 /// How often the log names an account that could not be used, and how many in that time.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-const MAX_TOLD: u64 = 1_000;
+const MAX_TOLD: usize = 1_000;
 /// How long one worker works on a run without a break: others wait for its place.
 const TIME_SLICE: Duration = Duration::from_secs(300);
 /// Longest pause before another try while the database is unavailable: what became of a request is
@@ -148,10 +148,7 @@ impl Executor {
         Self {
             stored_bytes,
             budget: Budget::new(),
-            told: Cache::builder()
-                .max_capacity(MAX_TOLD)
-                .time_to_live(TELL_EVERY)
-                .build(),
+            told: Cache::new(MAX_TOLD, TELL_EVERY),
             parsed: Parsed::new(worker.database.clone()),
             batches: Batches::start(&worker.database, timeouts.lease, writing),
             database: worker.database,

@@ -1,11 +1,13 @@
 //! Releases and policies, parsed once a process: neither ever changes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use letterbox_common::ids::{ReleaseId, WorkflowId, WorkspaceId};
+use letterbox_common::{
+    cache::Cache,
+    ids::{ReleaseId, WorkflowId, WorkspaceId},
+};
 use letterbox_database::{Database, DatabaseError};
 use letterbox_workflow::{LANGUAGE, Policy, release::Release};
-use moka::sync::Cache;
 use tokio::sync::Mutex;
 
 use super::{evaluate::evaluate, record::Hindrance, store::load};
@@ -14,10 +16,10 @@ use super::{evaluate::evaluate, record::Hindrance, store::load};
 const MAX_RELEASES: u64 = 16 << 20;
 const MAX_POLICIES: u64 = 4 << 20;
 /// Workspaces of which it is remembered that a release is being loaded.
-const MAX_LOADING: u64 = 1_000;
+const MAX_LOADING: usize = 1_000;
 
-/// What is parsed, or why it can't be, and how long its text is.
-type CachedRelease<T> = (Result<Arc<T>, String>, u32);
+/// What is parsed, or why it can't be.
+type CachedRelease<T> = Result<Arc<T>, String>;
 
 /// The parsed releases and policies. Cheap to clone.
 #[derive(Clone)]
@@ -33,9 +35,9 @@ impl Parsed {
     pub(super) fn new(database: Database) -> Self {
         Self {
             database,
-            releases: bounded(MAX_RELEASES),
-            policies: bounded(MAX_POLICIES),
-            loading: Cache::new(MAX_LOADING),
+            releases: Cache::of_bytes(MAX_RELEASES, Duration::MAX),
+            policies: Cache::of_bytes(MAX_POLICIES, Duration::MAX),
+            loading: Cache::new(MAX_LOADING, Duration::MAX),
         }
     }
 
@@ -47,12 +49,12 @@ impl Parsed {
         release: ReleaseId,
     ) -> Result<Result<Arc<Release>, Hindrance>, DatabaseError> {
         let key = (workspace, release);
-        if let Some((known, _)) = self.releases.get(&key) {
+        if let Some(known) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));
         }
-        let loading = self.loading.get_with(workspace, Arc::default);
+        let loading = self.loading.get_or_make(workspace, Arc::default);
         let _loading = loading.lock().await;
-        if let Some((known, _)) = self.releases.get(&key) {
+        if let Some(known) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));
         }
         let stored = load::release_texts(&self.database, workspace, workflow, release).await?;
@@ -81,7 +83,7 @@ impl Parsed {
         if let Err(error) = &loaded {
             tracing::error!(release_id = %release, %error, "a release can't be loaded");
         }
-        self.releases.insert(key, (loaded.clone(), weight(length)));
+        self.releases.insert_bytes(key, loaded.clone(), length);
         Ok(loaded.map_err(Hindrance::Lasting))
     }
 
@@ -95,29 +97,13 @@ impl Parsed {
             return Ok(Ok(Arc::new(Policy::default())));
         }
         let key = (workspace, version);
-        if let Some((known, _)) = self.policies.get(&key) {
+        if let Some(known) = self.policies.get(&key) {
             return Ok(known);
         }
         let (text,) = load::policy_text(&self.database, workspace, version).await?;
         let parsed = Policy::parse(&text).map(Arc::new);
         let parsed = parsed.map_err(|error| format!("the policy can't be read: {error}"));
-        self.policies
-            .insert(key, (parsed.clone(), weight(text.len())));
+        self.policies.insert_bytes(key, parsed.clone(), text.len());
         Ok(parsed)
     }
-}
-
-fn bounded<K, T>(most: u64) -> Cache<K, CachedRelease<T>>
-where
-    K: std::hash::Hash + Eq + Send + Sync + 'static,
-    T: Send + Sync + 'static,
-{
-    Cache::builder()
-        .max_capacity(most)
-        .weigher(|_, (_, weight): &CachedRelease<T>| *weight)
-        .build()
-}
-
-fn weight(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -3,8 +3,8 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use letterbox_common::cache::Cache;
 use letterbox_database::{Database, DatabaseError, FromRow, statements};
-use moka::sync::Cache;
 
 use crate::admission::live_form::{Definition, LiveRelease};
 
@@ -29,15 +29,13 @@ struct StoredDefinition {
     least_seconds: Option<i16>,
 }
 
-/// Definitions by their releases, with about as many bytes as they take. Not by the id of a release
-/// alone: people may make one with an id that another tenant has.
-pub(in crate::admission) struct Definitions(Cache<LiveRelease, (u32, Arc<Definition>)>);
+/// Definitions by their releases. Not by the id of a release alone: people may make one with an id
+/// that another tenant has.
+pub(in crate::admission) struct Definitions(Cache<LiveRelease, Arc<Definition>>);
 
 impl Default for Definitions {
     fn default() -> Self {
-        let kept = Cache::builder().max_capacity(MAX_KEPT);
-        let kept = kept.weigher(|_, (bytes, _): &(u32, _)| *bytes);
-        Self(kept.time_to_live(KEPT_FOR).build())
+        Self(Cache::of_bytes(MAX_KEPT, KEPT_FOR))
     }
 }
 
@@ -53,7 +51,7 @@ impl Definitions {
         let mut unknown = HashMap::new();
         for (release, token) in wanted {
             match self.0.get(&release) {
-                Some((_, kept)) => {
+                Some(kept) => {
                     found.insert(release, kept);
                 }
                 None => {
@@ -69,7 +67,6 @@ impl Definitions {
             let page = stored.page.as_deref();
             // Parsed, a text takes a few times as many as it has.
             let bytes = 1_024 + 4 * (stored.form.len() + page.map_or(0, str::len));
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let definition = Definition::new(stored.form, page, stored.least_seconds);
             if definition.form.is_none() {
                 let LiveRelease {
@@ -78,7 +75,8 @@ impl Definitions {
                 tracing::error!(%workflow, %release, "a release's form can't be parsed");
             }
             let definition = Arc::new(definition);
-            self.0.insert(stored.release, (bytes, definition.clone()));
+            let kept = definition.clone();
+            self.0.insert_bytes(stored.release, kept, bytes);
             found.insert(stored.release, definition);
         }
         Ok(found)
