@@ -15,13 +15,18 @@ use crate::{
 };
 
 pub const GRAPHILE_WORKER: &str = "jobs with one request each, by graphile_worker";
-pub const AWA: &str = "jobs with one request each, by awa";
+const IN_BATCHES: &str = "the same, fetched and completed in batches";
+const AWA: &str = "jobs with one request each, by awa";
 
 const DATABASE: &str = "letterbox_jobs";
 
 /// Measures each from the moment in which it begins, with so many jobs that are there before.
 pub async fn run(bench: &Bench, program: &Path, number: usize, round: &mut Round) {
-    let runners = [("graphile_worker", GRAPHILE_WORKER), ("awa", AWA)];
+    let runners = [
+        ("graphile_worker", GRAPHILE_WORKER),
+        ("graphile_worker_in_batches", IN_BATCHES),
+        ("awa", AWA),
+    ];
     for (runner, name) in runners {
         let peer = Bare::start(200).await;
         let drop = format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)");

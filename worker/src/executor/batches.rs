@@ -33,6 +33,10 @@ const ALONE: BatchLimits = BatchLimits {
 /// Bytes that an item of a batch carries at most. What carries more is done by itself, too.
 const MAX_CARRIED: usize = 128 << 10;
 
+/// How long to gather after a batch of several: fewer transactions cost less, and who is alone never
+/// waits.
+const GATHER: Duration = Duration::from_millis(1);
+
 /// Runs that a log line names.
 const MAX_NAMED: usize = 4;
 
@@ -164,6 +168,7 @@ impl<T: InBatches> BatchWork for SharedBatch<T> {
     type Answer = Result<T::Answer, DatabaseError>;
 
     async fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) {
+        let is_shared = batch.len() > 1;
         let items = batch.into_iter().map(Asked::split).collect();
         // A stack of the parts left to do, the next one on top.
         let mut parts: Vec<Vec<_>> = vec![items];
@@ -186,6 +191,9 @@ impl<T: InBatches> BatchWork for SharedBatch<T> {
                         .for_each(|(_, asker)| asker.give(Err(error.clone()))),
                 },
             }
+        }
+        if is_shared {
+            tokio::time::sleep(GATHER).await;
         }
     }
 }

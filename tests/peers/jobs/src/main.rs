@@ -1,7 +1,10 @@
-//! Brings jobs of one request each to their end with a job runner of others, as those who made it
-//! recommend for throughput: `letterbox-bench-jobs graphile_worker|awa NUMBER URL`, on the empty
-//! database of `DATABASE_URL`. Says when the jobs are there, and begins when it is told; says when
-//! all are done as the database has it.
+//! Brings jobs of one request each to their end with a job runner of others:
+//! `letterbox-bench-jobs RUNNER NUMBER URL`, on the empty database of `DATABASE_URL`. Says when the
+//! jobs are there, and begins when it is told; says when all are done as the database has it.
+//!
+//! `graphile_worker` and `awa` run as they are made, but for how much they do at once;
+//! `graphile_worker_in_batches` fetches and completes jobs in batches, as its authors recommend for
+//! throughput: what it has fetched when it is killed waits for hours.
 
 use std::{env, error::Error, io::stdin, sync::LazyLock, time::Duration};
 
@@ -50,23 +53,35 @@ impl TaskHandler for Post {
 async fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [runner, number, url] = arguments.as_slice() else {
-        return Err("usage: letterbox-bench-jobs graphile_worker|awa NUMBER URL".into());
+        return Err("usage: letterbox-bench-jobs RUNNER NUMBER URL".into());
     };
     let number: i64 = number.parse()?;
     let database = PgPoolOptions::new().max_connections(POOL);
     let database = database.connect(&env::var("DATABASE_URL")?).await?;
     match runner.as_str() {
         "awa" => awa(&database, number, url).await,
-        _ => graphile_worker(&database, number, url).await,
+        "graphile_worker" => graphile_worker(&database, number, url, false).await,
+        "graphile_worker_in_batches" => graphile_worker(&database, number, url, true).await,
+        _ => Err(format!("no runner {runner}").into()),
     }
 }
 
-async fn graphile_worker(database: &PgPool, number: i64, url: &str) -> Result<()> {
-    let worker = WorkerOptions::default()
-        .pg_pool(database.clone())
+async fn graphile_worker(
+    database: &PgPool,
+    number: i64,
+    url: &str,
+    in_batches: bool,
+) -> Result<()> {
+    let mut options = WorkerOptions::default();
+    if in_batches {
+        options = options
+            .local_queue(LocalQueueConfig::default().with_size(4 * AT_ONCE))
+            .complete_job_batch_delay(SHORTLY);
+    }
+    let worker = options
+        .database_url(&env::var("DATABASE_URL")?)
+        .max_pg_conn(POOL)
         .concurrency(AT_ONCE)
-        .local_queue(LocalQueueConfig::default().with_size(4 * AT_ONCE))
-        .complete_job_batch_delay(SHORTLY)
         .define_job::<Post>()
         .init()
         .await?;

@@ -25,7 +25,7 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
 
     /// Begins attempts, each if everything that it was decided by still holds. The same attempt of
     /// the same turn may begin twice, which changes nothing: nobody else can have begun it. Until
-    /// it is answered it may have been done. A question that is not asked any more is withdrawn.
+    /// it is answered it may have been done.
     fn begin_attempts(
         attempts: &[ActionRow<'_>], lease_seconds: f64, margin_seconds: f64,
     ) -> Vec<BegunAttempt> = "
@@ -70,27 +70,31 @@ WITH may AS (
         finished_at = NULL, branch = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL,
         failed_with = NULL
     WHERE a.begun IN (EXCLUDED.begun - 1, EXCLUDED.begun) AND a.answered = EXCLUDED.answered
-    RETURNING workspace_id, run_id, action_id, idempotency_key
-), withdrawn AS (
-    UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
-    FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
-    WHERE m.was_asked AND p.workspace_id = m.workspace_id AND p.run_id = m.run_id
-      AND p.action_id = m.action_id AND (p.state = 'pending') IS TRUE
-), no_longer_waiting AS (
-    UPDATE runs r SET state = 'running'
-    FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
-    WHERE m.was_asked AND r.workspace_id = m.workspace_id AND r.run_id = m.run_id
-      AND r.state = 'waiting_approval'
+    RETURNING workspace_id, run_id, idempotency_key
 ), renewed AS (
     UPDATE active_runs a
     -- For longer than this attempt needs, so that not every one renews it.
     SET due_at = clock_timestamp()
         + greatest($2::float8, m.lasts + $3 + $2 / 2) * interval '1 second'
-    FROM may m JOIN begun b USING (workspace_id, run_id, action_id)
-    WHERE a.workspace_id = m.workspace_id AND a.run_id = m.run_id
+    FROM may m WHERE a.workspace_id = m.workspace_id AND a.run_id = m.run_id
       AND a.due_at < clock_timestamp() + (m.lasts + $3::float8) * interval '1 second'
 )
 SELECT workspace_id, run_id, idempotency_key FROM begun";
+
+    /// Shows that runs go on whose actions have begun that people were asked about: a question that
+    /// is not asked any more is withdrawn.
+    fn withdraw_questions(actions: &[RunRow<'_>]) = "
+WITH begun AS (
+    SELECT i.* FROM unnest($1::run_change[]) AS i
+    JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+        AND a.action_id = i.action_id AND a.state = 'running'
+), withdrawn AS (
+    UPDATE approvals p SET state = 'withdrawn', decided_at = clock_timestamp()
+    FROM begun b WHERE p.workspace_id = b.workspace_id AND p.run_id = b.run_id
+      AND p.action_id = b.action_id AND (p.state = 'pending') IS TRUE
+)
+UPDATE runs r SET state = 'running' FROM begun b
+WHERE r.workspace_id = b.workspace_id AND r.run_id = b.run_id AND r.state = 'waiting_approval'";
 }
 
 #[derive(FromRow)]
@@ -144,12 +148,13 @@ impl Work for BeginAttempts<'_> {
         let attempts = Vec::from_iter(all().map(ActionRow::begun));
         let lease = self.lease.as_secs_f64();
         let margin = MARGIN.as_secs_f64();
-        let ((), _, begun) = try_join!(
+        let ((), _, begun, ()) = try_join!(
             biased;
             unless_empty(&asked, |asked| lock_asked(transaction, asked)),
             // The statement that begins looks again at what holds once the rows are locked.
             hold_runs(transaction, &turns),
             begin_attempts(transaction, &attempts, lease, margin),
+            unless_empty(&asked, |asked| withdraw_questions(transaction, asked)),
         )?;
         Ok(Some(begun))
     }
