@@ -21,7 +21,7 @@ impl<K: Hash + Eq + Clone> Counts<K> {
     }
 
     /// Counts once more, and returns how often.
-    pub(crate) fn add(&self, key: K) -> u32 {
+    pub(crate) fn add(&self, key: &K) -> u32 {
         let count = self.0.get_or_make(key, Arc::default);
         count.fetch_add(1, Relaxed) + 1
     }

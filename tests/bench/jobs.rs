@@ -15,12 +15,12 @@ use crate::{
 };
 
 pub const GRAPHILE_WORKER: &str = "jobs with one request each, by graphile_worker";
-const IN_BATCHES: &str = "the same, fetched and completed in batches";
+const IN_BATCHES: &str = "the same, completed in batches";
 const AWA: &str = "jobs with one request each, by awa";
 
 const DATABASE: &str = "letterbox_jobs";
 
-/// Measures each from the moment in which it begins, with so many jobs that are there before.
+/// Measures each from its first request, with so many jobs that are there before.
 pub async fn run(bench: &Bench, program: &Path, number: usize, round: &mut Round) {
     let runners = [
         ("graphile_worker", GRAPHILE_WORKER),
@@ -48,9 +48,10 @@ pub async fn run(bench: &Bench, program: &Path, number: usize, round: &mut Round
         let watched = servers.with_process(CPU_WORKER, child.id().expect("it runs"));
 
         says().await;
-        let begun = (Instant::now(), watched.sample());
         let mut told = child.stdin.take().expect("it is piped");
         told.write_all(b"\n").await.expect("it reads");
+        says().await;
+        let begun = (Instant::now(), watched.sample());
         says().await;
         let ended = (Instant::now(), watched.sample());
 

@@ -387,7 +387,7 @@ enum Action {
 stands_for! {
     Take(..) => "statement.take_runs";
     Load(_) => "statement.load_runs" "statement.action_records";
-    Begin(..) => "statement.begin_attempts";
+    Begin(..) => "statement.begin_attempts" "statement.withdraw_questions";
     Send(..) => "request";
     Write(..) =>
         "statement.write_steps" "statement.hold_runs" "statement.record_answers"

@@ -129,6 +129,7 @@ worker/src/executor/store/begin.rs
     Begin: held_workspaces
     Begin: i.policy_version = coalesce(
     Begin: a.answered = EXCLUDED.answered
+    Begin: fn withdraw_questions
 worker/src/executor/send.rs
     Send: async fn exchange
     Send: asked.elapsed() < MARGIN

@@ -1,6 +1,6 @@
 //! Micro-batching: the items that many callers want handled at one moment are handled together.
 //!
-//! There is no artificial delay. A task takes all items that wait, handles them, and takes those
+//! It adds no delay of its own. A task takes all items that wait, handles them, and takes those
 //! that have gathered meanwhile: a single caller is served at once, and under load batches grow by
 //! themselves. The queue is bounded by count and by bytes, over all and for each party. The item of
 //! a caller that has given up is dropped before it costs anything; once a batch is taken, it is

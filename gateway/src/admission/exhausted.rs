@@ -36,7 +36,7 @@ impl Exhausted {
     /// Counts what was refused without a query. As many as the limit in 60 seconds exhaust it for
     /// as long.
     pub(super) fn count_refused(&self, subject: Subject) {
-        if self.refused.add(subject) >= subject.limit().unsigned_abs() {
+        if self.refused.add(&subject) >= subject.limit().unsigned_abs() {
             self.insert(subject, WINDOW);
         }
     }

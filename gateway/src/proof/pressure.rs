@@ -29,7 +29,7 @@ impl Default for Pressures {
 impl Pressures {
     /// Notes a refusal.
     pub(super) fn note(&self, token: TokenHash) {
-        self.0.get_or_make(token, Arc::default).note();
+        self.0.get_or_make(&token, Arc::default).note();
     }
 
     /// The number of additional bits.

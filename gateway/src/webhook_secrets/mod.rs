@@ -152,7 +152,7 @@ impl WebhookSecrets {
         let verifier = found.verifier.ok_or(VerifyError::Unavailable)?;
         let Some(proven) = check(found.is_live.then_some(&*verifier), &verifier) else {
             let is_suspect = self.is_suspect(client);
-            self.wrong_signatures.add(client);
+            self.wrong_signatures.add(&client);
             let reason = verifier.complaint(presented);
             // Looked for whatever the reason is, so that it takes as long.
             let tools = tools_of(presented.request.headers);

@@ -33,8 +33,8 @@ const ALONE: BatchLimits = BatchLimits {
 /// Bytes that an item of a batch carries at most. What carries more is done by itself, too.
 const MAX_CARRIED: usize = 128 << 10;
 
-/// How long to gather after a batch of several: fewer transactions cost less, and who is alone never
-/// waits.
+/// How long to gather after a batch of several: fewer transactions cost less, and a run that is
+/// alone never waits.
 const GATHER: Duration = Duration::from_millis(1);
 
 /// Runs that a log line names.

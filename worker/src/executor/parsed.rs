@@ -52,7 +52,7 @@ impl Parsed {
         if let Some(known) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));
         }
-        let loading = self.loading.get_or_make(workspace, Arc::default);
+        let loading = self.loading.get_or_make(&workspace, Arc::default);
         let _loading = loading.lock().await;
         if let Some(known) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));

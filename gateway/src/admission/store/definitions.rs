@@ -66,7 +66,7 @@ impl Definitions {
         for stored in definitions(database, &tokens).await? {
             let page = stored.page.as_deref();
             // Parsed, a text takes a few times as many as it has.
-            let bytes = 1_024 + 4 * (stored.form.len() + page.map_or(0, str::len));
+            let bytes = 4 * (stored.form.len() + page.map_or(0, str::len));
             let definition = Definition::new(stored.form, page, stored.least_seconds);
             if definition.form.is_none() {
                 let LiveRelease {

@@ -1,12 +1,23 @@
 //! Brings jobs of one request each to their end with a job runner of others:
 //! `letterbox-bench-jobs RUNNER NUMBER URL`, on the empty database of `DATABASE_URL`. Says when the
-//! jobs are there, and begins when it is told; says when all are done as the database has it.
+//! jobs are there, and begins when it is told; says when the first request is sent, and when all
+//! are done as the database has it.
 //!
-//! `graphile_worker` and `awa` run as they are made, but for how much they do at once;
-//! `graphile_worker_in_batches` fetches and completes jobs in batches, as its authors recommend for
-//! throughput: what it has fetched when it is killed waits for hours.
+//! `awa` runs as it is made, but for how much it does at once. `graphile_worker` fetches jobs in
+//! batches: otherwise it finds those that are there before only as often as it looks, once a
+//! second. `graphile_worker_in_batches` also completes them in batches, as its authors recommend
+//! for throughput.
 
-use std::{env, error::Error, io::stdin, sync::LazyLock, time::Duration};
+use std::{
+    env,
+    error::Error,
+    io::stdin,
+    sync::{
+        LazyLock,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use awa::{
     Client, InsertOpts, JobArgs, JobError, JobResult, QueueConfig, insert_many_copy_from_pool,
@@ -17,19 +28,25 @@ use graphile_worker::{
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, postgres::PgPoolOptions};
+use tokio::time::{sleep, timeout};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// As many as a worker of Letterbox executes at once.
 const AT_ONCE: usize = 64;
 const POOL: u32 = 20;
+const PATIENCE: Duration = Duration::from_secs(300);
 const SHORTLY: Duration = Duration::from_millis(5);
 const PAUSE: Duration = Duration::from_millis(10);
 const QUEUE: &str = "post";
 
 static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(reqwest::Client::new);
+static POSTED: AtomicI64 = AtomicI64::new(0);
 
 async fn post(url: &str) -> reqwest::Result<()> {
+    if POSTED.fetch_add(1, Relaxed) == 0 {
+        println!("begun");
+    }
     let request = CLIENT.post(url).header("content-type", "application/json");
     let response = request.body(r#"{"name":"Ada"}"#).send().await?;
     response.error_for_status()?.bytes().await?;
@@ -58,12 +75,15 @@ async fn main() -> Result<()> {
     let number: i64 = number.parse()?;
     let database = PgPoolOptions::new().max_connections(POOL);
     let database = database.connect(&env::var("DATABASE_URL")?).await?;
-    match runner.as_str() {
-        "awa" => awa(&database, number, url).await,
-        "graphile_worker" => graphile_worker(&database, number, url, false).await,
-        "graphile_worker_in_batches" => graphile_worker(&database, number, url, true).await,
-        _ => Err(format!("no runner {runner}").into()),
-    }
+    let running = async {
+        match runner.as_str() {
+            "awa" => awa(&database, number, url).await,
+            "graphile_worker" => graphile_worker(&database, number, url, false).await,
+            "graphile_worker_in_batches" => graphile_worker(&database, number, url, true).await,
+            _ => Err(format!("no runner {runner}").into()),
+        }
+    };
+    timeout(PATIENCE, running).await?
 }
 
 async fn graphile_worker(
@@ -74,14 +94,13 @@ async fn graphile_worker(
 ) -> Result<()> {
     let mut options = WorkerOptions::default();
     if in_batches {
-        options = options
-            .local_queue(LocalQueueConfig::default().with_size(4 * AT_ONCE))
-            .complete_job_batch_delay(SHORTLY);
+        options = options.complete_job_batch_delay(SHORTLY);
     }
     let worker = options
         .database_url(&env::var("DATABASE_URL")?)
         .max_pg_conn(POOL)
         .concurrency(AT_ONCE)
+        .local_queue(LocalQueueConfig::default().with_size(4 * AT_ONCE))
         .define_job::<Post>()
         .init()
         .await?;
@@ -94,6 +113,7 @@ async fn graphile_worker(
     ended(
         database,
         "SELECT count(*) FROM graphile_worker._private_jobs",
+        number,
         0,
     )
     .await
@@ -128,7 +148,7 @@ async fn awa(database: &PgPool, number: i64, url: &str) -> Result<()> {
     begin(database).await?;
     client.start().await?;
     let done = "SELECT count(*) FROM awa.jobs WHERE state = 'completed'";
-    ended(database, done, number).await
+    ended(database, done, number, number).await
 }
 
 /// Says that the jobs are there, and waits for a line.
@@ -139,13 +159,17 @@ async fn begin(database: &PgPool) -> Result<()> {
     Ok(())
 }
 
-async fn ended(database: &PgPool, query: &str, wanted: i64) -> Result<()> {
+async fn ended(database: &PgPool, query: &str, number: i64, wanted: i64) -> Result<()> {
+    // Until then the database is not asked.
+    while POSTED.load(Relaxed) < number {
+        sleep(PAUSE).await;
+    }
     while sqlx::query_scalar::<_, i64>(query)
         .fetch_one(database)
         .await?
         != wanted
     {
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
     }
     println!("done");
     Ok(())

@@ -86,6 +86,8 @@ SELECT workspace_id, run_id, idempotency_key FROM begun";
     fn withdraw_questions(actions: &[RunRow<'_>]) = "
 WITH begun AS (
     SELECT i.* FROM unnest($1::run_change[]) AS i
+    JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+        AND t.state = 'taken' AND t.turn = i.turn
     JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.action_id = i.action_id AND a.state = 'running'
 ), withdrawn AS (
