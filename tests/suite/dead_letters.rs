@@ -113,9 +113,10 @@ async fn a_replayed_dead_letter_is_processed_once() {
 #[tokio::test]
 async fn an_entry_that_kills_workers_ends_alone() {
     let (world, _gateway, webhook) = World::with_webhook().await;
-    // Where a worker would die, it waits, and is killed.
+    // Where a worker would die, it waits, and is killed. It waits without a lock's timeout: behind
+    // that it would have lived, which is counted from the beginning.
     let deadly = "
-        CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS $$
+        CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$
         BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END $$;
         CREATE TRIGGER deadly BEFORE INSERT ON signals FOR EACH ROW
             WHEN (NEW.body = '\"deadly\"') EXECUTE FUNCTION wait_here();
