@@ -121,6 +121,39 @@ async fn requests_to_an_account_are_bounded_exactly() {
     assert_eq!(peer.received().len(), 24);
 }
 
+/// Runs are taken ahead of their requests while an account answers. When it stops, it has no more
+/// requests than it may have, the others go back to their lane, and each is sent once in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_that_were_taken_ahead_wait_for_their_account() {
+    const ANSWERED: usize = 300;
+    let gate = Arc::new(Semaphore::new(0));
+    let held = gate.clone();
+    let peer = Peer::start(move |_, before| match before {
+        0..ANSWERED => Reply::Status(200),
+        _ => Reply::When(held.clone(), 200),
+    })
+    .await;
+    let world = World::new().await;
+    let gateway = world.gateway().await;
+    let settings = [("LETTERBOX_REQUESTS_PER_ACCOUNT", "3")];
+    let worker = async || world.worker_with(&settings).await;
+    let _workers = [worker().await, worker().await];
+    let form = world.sending_form(&gateway, &peer).await;
+    let form = tried(&world, form).await;
+    add_runs(&world, &form, 400).await;
+
+    peer.await_received(ANSWERED + 3).await;
+    eventually(
+        "three runs have the account, and no other a place",
+        async || world.rows("active_runs WHERE state = 'taken'").await == 3,
+    )
+    .await;
+    assert_eq!(peer.received().len(), ANSWERED + 3);
+    gate.add_permits(1_000);
+    world.await_state("succeeded", 401).await;
+    assert_eq!(peer.received().len(), 401);
+}
+
 /// Two workspaces with more runs than there are places take turns, whoever came first.
 #[tokio::test(flavor = "multi_thread")]
 async fn workspaces_take_turns() {

@@ -45,12 +45,12 @@ pub(crate) struct WorkerSettings {
     pub batch_size: u16,
 
     /// Maximum number of runs that are executed at once
-    #[arg(long, env = "LETTERBOX_RUN_CONCURRENCY", value_name = "N", default_value_t = 64,
+    #[arg(long, env = "LETTERBOX_RUN_CONCURRENCY", value_name = "N", default_value_t = 256,
           value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub run_concurrency: u16,
 
     /// Maximum number of runs of one workspace that are executed at once
-    #[arg(long, env = "LETTERBOX_RUNS_PER_WORKSPACE", value_name = "N", default_value_t = 24,
+    #[arg(long, env = "LETTERBOX_RUNS_PER_WORKSPACE", value_name = "N", default_value_t = 96,
           value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub runs_per_workspace: u16,
 

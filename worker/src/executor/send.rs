@@ -28,6 +28,7 @@ use super::{
     run_in_progress::RunInProgress,
     store,
     transition::{Beginning, Change, Decided, Outcome, Then},
+    turns::Call,
 };
 use crate::{
     egress::{Credential, EgressError, HttpResponse},
@@ -47,6 +48,8 @@ struct Attempt {
     number: i32,
     /// The idempotency key.
     key: Uuid,
+    /// Dropped when it has come back: then another run calls the account.
+    call: Call,
 }
 
 /// What was sent, and what came back.
@@ -178,7 +181,7 @@ impl Sending<'_> {
         };
 
         // The exchange, and what came of it.
-        let exchange = self.exchange(&account, &request, &attempt, retries);
+        let exchange = self.exchange(&account, &request, attempt, retries);
         let exchange = exchange.await?;
         Ok(self.conclude(exchange))
     }
@@ -233,10 +236,15 @@ impl Sending<'_> {
         let (asked, begun) = self.executor.persist(begin).await?;
         self.count_request(&beginning.decided);
         let number = beginning.attempt();
+        let Some(key) = begun else {
+            // Something does not hold any more, and the next turn sees what.
+            return Ok(Err(Then::let_go()));
+        };
+        // It may have been taken ahead of the requests before it.
+        let call = self.run.place.call().await;
         // A process that was paused meanwhile may have lost its turn to another one.
         let is_in_time = asked.elapsed() < MARGIN;
-        // Otherwise something does not hold any more, and the next turn sees what.
-        let attempt = begun.map(|key| Attempt { number, key });
+        let attempt = call.map(|call| Attempt { number, key, call });
         Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
     }
 
@@ -252,7 +260,7 @@ impl Sending<'_> {
         &self,
         account: &Account,
         request: &Request,
-        attempt: &Attempt,
+        attempt: Attempt,
         retries: Retries,
     ) -> Result<Exchange, DatabaseError> {
         let asked = Instant::now();
@@ -261,12 +269,13 @@ impl Sending<'_> {
         let opened = executor.open_credential(workspace, self.run.owner, account);
         let (answered, credential) = match opened {
             Ok(credential) => {
-                let answered = self.send(request, &credential, attempt).await;
+                let answered = self.send(request, &credential, attempt.key).await;
                 (answered, Some(credential))
             }
             Err(error) => (Err(error), None),
         };
         let took = asked.elapsed();
+        drop(attempt.call);
         let is_renewed = self.is_renewed(account, &answered, &retries);
         Ok(Exchange {
             attempt: attempt.number,
@@ -282,7 +291,7 @@ impl Sending<'_> {
         &self,
         request: &Request,
         credential: &Credential,
-        attempt: &Attempt,
+        key: Uuid,
     ) -> Result<HttpResponse, EgressError> {
         let mut span = self.span();
         let traceparent = span.as_ref().map(Span::traceparent);
@@ -290,7 +299,7 @@ impl Sending<'_> {
         let timeout = self.outgoing.timeout();
         // One byte more tells that the answer is longer.
         let most = self.outgoing.reading().max + 1;
-        let sending = egress.send(request, credential, attempt.key, timeout, most, traceparent);
+        let sending = egress.send(request, credential, key, timeout, most, traceparent);
         let answered = self.executor.answer_in_time(sending).await;
         note_answer(&mut span, &answered);
         answered

@@ -2,12 +2,15 @@
 //! workspace and the account. Pure.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::SystemTime,
 };
 
 use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
 use letterbox_database::FromRow;
+
+/// How many runs are taken ahead of those that call an account, at most, for each of these.
+const AHEAD: usize = 3;
 
 /// Runs that wait for the same: a turn of their workspace, and of the account that they call next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromRow)]
@@ -34,7 +37,7 @@ impl Lane {
 pub struct Limits {
     /// Runs of a workspace.
     pub workspace: usize,
-    /// Runs that call an account, and so requests to it.
+    /// Requests to an account, and so runs that call it; more only of a worker that has all of them.
     pub account: usize,
 }
 
@@ -61,13 +64,29 @@ pub struct InFlight {
     total: usize,
     by_workspace: HashMap<WorkspaceId, usize>,
     by_account: HashMap<Lane, usize>,
+    /// Lanes of which other workers have runs.
+    of_others: HashSet<Lane>,
+    /// How many requests of each lane have come back to this worker since its last look.
+    came_back: HashMap<Lane, usize>,
 }
 
 impl InFlight {
-    pub fn count(lanes: impl Iterator<Item = Lane>) -> Self {
-        let mut in_flight = Self::default();
-        for lane in lanes {
+    /// Counts what this worker has, and what others have.
+    pub fn count(
+        own: impl Iterator<Item = Lane>,
+        others: impl Iterator<Item = Lane>,
+        came_back: HashMap<Lane, usize>,
+    ) -> Self {
+        let mut in_flight = Self {
+            came_back,
+            ..Self::default()
+        };
+        for lane in own {
             in_flight.add(lane);
+        }
+        for lane in others {
+            in_flight.add(lane);
+            in_flight.of_others.insert(lane);
         }
         in_flight
     }
@@ -91,8 +110,22 @@ impl InFlight {
             self.by_workspace.get(&lane.workspace),
         ));
         match lane.account {
-            Some(_) => room.min(left(limits.account, self.by_account.get(&lane))),
+            Some(_) => {
+                let most = limits.account + self.ahead(lane).min(limits.account * AHEAD);
+                room.min(left(most, self.by_account.get(&lane)))
+            }
             None => room,
+        }
+    }
+
+    /// How many runs may be taken before their account may be called: as many as came back since
+    /// the last look, so none of an account that does not answer. Only by a worker that has all
+    /// runs of the lane: no other takes one until it has fewer than may call, and it lets no more
+    /// than those call.
+    fn ahead(&self, lane: Lane) -> usize {
+        match self.of_others.contains(&lane) {
+            true => 0,
+            false => *self.came_back.get(&lane).unwrap_or(&0),
         }
     }
 }
@@ -160,6 +193,11 @@ mod tests {
         account: 2,
     };
 
+    /// What this worker has, and nobody else.
+    fn in_flight(own: impl IntoIterator<Item = Lane>) -> InFlight {
+        InFlight::count(own.into_iter(), std::iter::empty(), HashMap::new())
+    }
+
     #[test]
     fn workspaces_take_turns() {
         let names = Names::new();
@@ -175,12 +213,42 @@ mod tests {
     fn a_full_account_holds_up_its_own_runs_only() {
         let names = Names::new();
         let candidates = names.candidates(0, &[1, 1, 1, 2, 0]);
-        let full = InFlight::count([candidates[0].lane; 2].into_iter());
+        let full = in_flight([candidates[0].lane; 2]);
         let expected = [candidates[3], candidates[4]];
         assert_eq!(take_turns(vec![candidates], &full, LIMITS, 100), expected);
     }
 
     proptest! {
+        /// Workers look and bring back requests in any order, and each lets no more runs call the
+        /// account than may: together they do so, too, however many they have taken ahead.
+        #[test]
+        fn all_workers_call_an_account_no_more_than_it_may_be(
+            steps in vec((0_usize..3, any::<bool>()), 1..200),
+        ) {
+            let lane = Names::new().candidates(0, &[1])[0].lane;
+            let limits = Limits { workspace: 100, account: 4 };
+            let mut taken = [0_usize; 3];
+            let mut came_back = [0_usize; 3];
+            let mut is_ahead = false;
+            for (worker, looks) in steps {
+                if looks {
+                    let all: usize = taken.iter().sum();
+                    let own = vec![lane; taken[worker]].into_iter();
+                    let others = vec![lane; all - taken[worker]].into_iter();
+                    let back = HashMap::from([(lane, std::mem::take(&mut came_back[worker]))]);
+                    taken[worker] += InFlight::count(own, others, back).room(lane, limits, 1_000);
+                } else if taken[worker] > 0 {
+                    taken[worker] -= 1;
+                    came_back[worker] += 1;
+                }
+                let calls: usize = taken.iter().map(|own| *own.min(&limits.account)).sum();
+                prop_assert!(calls <= limits.account, "{taken:?}");
+                prop_assert!(taken.iter().all(|own| *own <= limits.account * (1 + AHEAD)));
+                is_ahead |= taken.iter().any(|own| *own > limits.account);
+            }
+            prop_assume!(is_ahead);
+        }
+
         /// Whatever waits: no limit is exceeded, no place is left empty that somebody could have,
         /// each lane keeps its order, and nobody has two more turns than another who still waits.
         #[test]
@@ -193,7 +261,7 @@ mod tests {
             let before = before.iter().map(|(workspace, account)| {
                 names.candidates(*workspace, &[*account])[0].lane
             });
-            let in_flight = InFlight::count(before);
+            let in_flight = in_flight(before);
             let waiting: Vec<_> = waiting
                 .iter()
                 .enumerate()

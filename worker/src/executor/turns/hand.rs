@@ -3,6 +3,7 @@
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +16,7 @@ use letterbox_common::{
     process::metrics::OneMore,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::fairness::Lane;
 use crate::{executor::record::Turn, metrics};
@@ -23,8 +24,13 @@ use crate::{executor::record::Turn, metrics};
 /// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
 
-/// How long to gather room while there is more to do than room for it.
-const GATHER: Duration = Duration::from_millis(2);
+/// How long a run whose attempt has begun waits until its account may be called: those before it
+/// hang then, and it goes back to its lane.
+const CALL_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long to gather room while there is more to do than room for it: runs that were taken ahead
+/// are in hand meanwhile.
+const GATHER: Duration = Duration::from_millis(4);
 
 /// The runs that a worker executes, and for whom it may look. Cheap to clone.
 #[derive(Clone)]
@@ -32,20 +38,34 @@ pub(crate) struct Hand(Arc<Inner>);
 
 struct Inner {
     places: u16,
+    /// Requests to an account at once.
+    requests: u16,
     runs: Mutex<Runs>,
+    accounts: Mutex<HashMap<Lane, Called>>,
     /// A run is due.
     due: Notify,
     /// There is room again: a place, or a request to an account.
     room: Notify,
 }
 
+/// An account that runs in hand call.
+struct Called {
+    /// A permit for each further request that may be under way.
+    free: Arc<Semaphore>,
+    /// The requests that have come back since the last look.
+    came_back: usize,
+}
+
 impl Hand {
-    /// A hand with this many places, all of them free.
-    pub(crate) fn new(places: u16) -> Self {
+    /// A hand with this many places, all of them free, and with this many requests to an account
+    /// at once.
+    pub(crate) fn new(places: u16, requests: u16) -> Self {
         metrics::PLACES.set(places.into());
         Self(Arc::new(Inner {
             places,
+            requests,
             runs: Mutex::default(),
+            accounts: Mutex::default(),
             due: Notify::new(),
             room: Notify::new(),
         }))
@@ -83,6 +103,17 @@ impl Hand {
         runs.iter().map(|(key, (_, lane))| (*key, *lane)).collect()
     }
 
+    /// How many requests to each account have come back since this was asked last.
+    pub(super) fn came_back(&self) -> HashMap<Lane, usize> {
+        let mut accounts = self.0.accounts.lock();
+        let came_back = accounts.iter_mut();
+        let came_back = came_back.map(|(lane, one)| (*lane, mem::take(&mut one.came_back)));
+        let came_back = came_back.filter(|(_, number)| *number > 0).collect();
+        // Nobody calls the others, or waits for that.
+        accounts.retain(|_, one| Arc::strong_count(&one.free) > 1);
+        came_back
+    }
+
     /// Gives a place to a run that was taken to call this account.
     pub(super) fn take(&self, turn: Turn, account: Option<AccountId>) -> Place {
         let key = (turn.workspace, turn.run);
@@ -94,6 +125,7 @@ impl Hand {
         Place {
             hand: self.clone(),
             key,
+            lane,
             turn: turn.token,
             is_due: AtomicBool::new(false),
             _taken: metrics::PLACES_TAKEN.hold(),
@@ -105,12 +137,33 @@ impl Hand {
 pub(in crate::executor) struct Place {
     hand: Hand,
     key: (WorkspaceId, RunId),
+    /// The one that it was taken in.
+    lane: Lane,
     turn: i64,
     is_due: AtomicBool,
     _taken: OneMore,
 }
 
 impl Place {
+    /// Waits until the account of its lane may be called, by one run more; `None` if that takes too
+    /// long.
+    pub(in crate::executor) async fn call(&self) -> Option<Call> {
+        let free = {
+            let mut accounts = self.hand.0.accounts.lock();
+            let called = accounts.entry(self.lane).or_insert_with(|| Called {
+                free: Arc::new(Semaphore::new(self.hand.0.requests.into())),
+                came_back: 0,
+            });
+            called.free.clone()
+        };
+        let permit = tokio::time::timeout(CALL_WITHIN, free.acquire_owned()).await;
+        Some(Call {
+            hand: self.hand.clone(),
+            lane: self.lane,
+            _permit: permit.ok()?.ok()?,
+        })
+    }
+
     /// The run sends no further request before it is taken again: another one may call the account.
     pub(in crate::executor) fn calls_no_more(&self) {
         if let Some((turn, lane)) = self.hand.0.runs.lock().get_mut(&self.key)
@@ -124,6 +177,21 @@ impl Place {
     /// The run was let go of, and is due again: it is looked for once its place is free.
     pub(in crate::executor) fn look_again(&self) {
         self.is_due.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A request to an account, from its beginning until it has come back.
+pub(in crate::executor) struct Call {
+    hand: Hand,
+    lane: Lane,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(called) = self.hand.0.accounts.lock().get_mut(&self.lane) {
+            called.came_back += 1;
+        }
     }
 }
 

@@ -73,6 +73,8 @@ pub(super) struct Look<'l> {
     pub(super) limits: Limits,
     /// What this worker has.
     pub(super) in_hand: HashMap<(WorkspaceId, RunId), Lane>,
+    /// How many requests to each account have come back to it since the last look.
+    pub(super) came_back: HashMap<Lane, usize>,
     /// What it has was reported recently.
     pub(super) is_reported: bool,
     pub(super) memory: &'l LookMemory,
@@ -161,9 +163,11 @@ impl Look<'_> {
     /// What all workers have taken, counted. A run that this worker has let go of may be another's
     /// before its place here is free: it counts where it is now.
     fn in_flight(&self, seen: &Seen) -> InFlight {
-        let mut lanes = self.in_hand.clone();
-        lanes.extend(seen.taken_by_others.iter().map(|(key, lane)| (*key, *lane)));
-        InFlight::count(lanes.into_values())
+        let others = &seen.taken_by_others;
+        let own = self.in_hand.iter();
+        let own = own.filter(|(key, _)| !others.contains_key(*key));
+        let own = own.map(|(_, lane)| *lane);
+        InFlight::count(own, others.values().copied(), self.came_back.clone())
     }
 
     /// What this worker has, once it has taken these.

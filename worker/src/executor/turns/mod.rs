@@ -18,7 +18,10 @@ use tracing::Instrument;
 
 use self::look::{Look, LookMemory};
 pub(crate) use self::{fairness::Limits, hand::Hand};
-pub(super) use self::{hand::Place, store::STATEMENTS};
+pub(super) use self::{
+    hand::{Call, Place},
+    store::STATEMENTS,
+};
 use super::{Executor, record::TakenRun, store::load};
 use crate::{metrics, worker::Worker};
 
@@ -73,6 +76,7 @@ impl Turns {
             .reported
             .is_some_and(|at| at.elapsed() < REPORT_EVERY);
         let free = self.hand.free();
+        let came_back = self.hand.came_back();
         if free == 0 && is_reported {
             (memory.has_more, memory.is_full) = (true, false);
             return Ok(());
@@ -85,6 +89,7 @@ impl Turns {
             lease: self.executor.timeouts.lease,
             limits: self.limits,
             in_hand: self.hand.runs(),
+            came_back,
             is_reported,
             memory,
         };
