@@ -172,7 +172,7 @@ async fn who_reported_in_the_future_is_not_alive() {
     let waiting = "letterbox_waiting_runs{state=\"ready\"}";
     worker.await_metric(waiting, 1.0).await;
     eventually("it is the only one", async || {
-        status(&world).1["parts"][2]["detail"] == "1 alive, 64 places"
+        status(&world).1["parts"][2]["detail"] == "1 alive, 256 places"
     })
     .await;
 }

@@ -37,7 +37,7 @@ impl Lane {
 pub struct Limits {
     /// Runs of a workspace.
     pub workspace: usize,
-    /// Requests to an account, and so runs that call it; more only of a worker that has all of them.
+    /// Requests to an account, and so runs that call it; more runs only of a worker that has all.
     pub account: usize,
 }
 
