@@ -548,14 +548,11 @@ CREATE FUNCTION end_runs(ends run_change[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     WITH finished AS (
-        SELECT a.workspace_id, a.run_id, a.started_at, e.state, e.reason
-        FROM unnest(ends) AS e
-        JOIN active_runs a ON a.workspace_id = e.workspace_id AND a.run_id = e.run_id
-            AND (e.turn IS NULL OR a.state = 'taken' AND a.turn = e.turn)
-        ORDER BY a.workspace_id, a.run_id FOR UPDATE OF a
-    ), inactive AS (
-        DELETE FROM active_runs a USING finished o
-        WHERE a.workspace_id = o.workspace_id AND a.run_id = o.run_id
+        -- Who ends several runs holds them already: `hold_runs`.
+        DELETE FROM active_runs a USING unnest(ends) AS e
+        WHERE a.workspace_id = e.workspace_id AND a.run_id = e.run_id
+          AND (e.turn IS NULL OR a.state = 'taken' AND a.turn = e.turn)
+        RETURNING a.workspace_id, a.run_id, a.started_at, e.state, e.reason
     ), ended_action AS (
         -- An agent ends as its run does. What has begun stays: its outcome is unknown.
         UPDATE run_actions a SET retry_at = NULL, finished_at = clock_timestamp(),
