@@ -1,16 +1,26 @@
 //! Micro-batching: the items that many callers want handled at one moment are handled together.
 //!
-//! It adds no delay of its own. A task takes all items that wait, handles them, and takes those
-//! that have gathered meanwhile: a single caller is served at once, and under load batches grow by
-//! themselves. The queue is bounded by count and by bytes, over all and for each party. The item of
+//! A task takes all items that wait, handles them, and takes those that have gathered meanwhile: a
+//! single caller is served at once, and under load batches grow by themselves. A second task helps
+//! where a batch would be full, or the first one is held up: for some milliseconds it leaves it to
+//! that. The queue is bounded by count and by bytes, over all and for each party. The item of
 //! a caller that has given up is dropped before it costs anything; once a batch is taken, it is
 //! completed whether or not its callers still wait, even if the batcher is closed.
 
 mod look_ups;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::timeout,
+};
 use tokio_util::task::TaskTracker;
 
 pub use self::look_ups::{LookUp, LookUps};
@@ -24,6 +34,9 @@ use crate::{
 
 /// One party has one part in this many of what may wait: others are not refused for its flood.
 const SHARE: usize = 4;
+
+/// How long what waits is left to the next batch of a task that is at work.
+const LEFT_FOR: Duration = Duration::from_millis(5);
 
 /// The bounds of a batcher.
 #[derive(Debug, Clone, Copy)]
@@ -151,11 +164,14 @@ impl<W: BatchWork> Batcher<W> {
     /// Starts a batcher as tasks of `tasks`. `name` labels the metrics.
     pub fn start(name: &'static str, limits: BatchLimits, work: W, tasks: &TaskTracker) -> Self {
         let (sender, receiver) = mpsc::channel(limits.max_queued);
-        let waiting = Queued {
-            asked: receiver,
-            held_over: None,
-        };
-        let waiting = Arc::new(Mutex::new(waiting));
+        let waiting = Arc::new(Waiting {
+            queued: Mutex::new(Queued {
+                asked: receiver,
+                first: None,
+            }),
+            turn: Mutex::new(()),
+            is_gathering: AtomicBool::new(false),
+        });
         let work = Arc::new(work);
         for _ in 0..limits.max_in_flight {
             let working = work_in_batches(name, limits, waiting.clone(), work.clone());
@@ -206,79 +222,101 @@ impl<W: BatchWork> Batcher<W> {
     }
 }
 
+/// What the tasks of a batcher share.
+struct Waiting<W: BatchWork> {
+    queued: Mutex<Queued<W>>,
+    /// Held by a task that handles a batch.
+    turn: Mutex<()>,
+    /// An item waits for the next batch: whoever has the queue leaves it to that for a moment.
+    is_gathering: AtomicBool,
+}
+
 /// The items that wait to be taken.
 struct Queued<W: BatchWork> {
     asked: mpsc::Receiver<Asked<W::Item, W::Answer>>,
-    /// An item that did not fit into the last batch.
-    held_over: Option<Asked<W::Item, W::Answer>>,
+    /// The first item of the next batch.
+    first: Option<Asked<W::Item, W::Answer>>,
 }
 
 impl<W: BatchWork> Queued<W> {
-    /// Takes the next batch; `None` when the queue is closed and empty.
-    async fn next(
-        &mut self,
-        limits: BatchLimits,
-        work: &W,
-    ) -> Option<Vec<Asked<W::Item, W::Answer>>> {
+    fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.first.is_none()
+    }
+
+    /// Waits until there is an item; false when the queue is closed and empty.
+    async fn has_next(&mut self, work: &W) -> bool {
+        // The last callers may have given up: then no batch follows that reports it.
+        if self.is_empty() {
+            work.idle();
+        }
+        if self.first.is_none() {
+            self.first = self.asked.recv().await;
+        }
+        self.first.is_some()
+    }
+
+    /// Takes the next batch; it is empty if the callers of all items have given up.
+    fn take(&mut self, limits: BatchLimits) -> Vec<Asked<W::Item, W::Answer>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
-        while batch.len() < limits.max_batch {
-            let next = match self.held_over.take() {
-                Some(asked) => asked,
-                None if batch.is_empty() => {
-                    // The last callers may have given up: then no batch follows that reports it.
-                    if self.asked.is_empty() {
-                        work.idle();
-                    }
-                    self.asked.recv().await?
-                }
-                None => match self.asked.try_recv() {
-                    Ok(asked) => asked,
-                    Err(_) => break,
-                },
-            };
+        while batch.len() < limits.max_batch
+            && let Some(next) = self.first.take().or_else(|| self.asked.try_recv().ok())
+        {
             if next.answer.is_closed() {
                 continue;
             }
             bytes += next.room.bytes.num_permits();
             if bytes > limits.max_batch_bytes && !batch.is_empty() {
-                self.held_over = Some(next);
+                self.first = Some(next);
                 break;
             }
             batch.push(next);
         }
-        Some(batch)
+        batch
     }
 }
 
-/// Takes batches and handles them until the queue is closed and empty. While one task handles its
-/// batch, another takes the next.
+/// Takes batches and handles them until the queue is closed and empty. What would fill no batch is
+/// left to a task that handles one, if it is done soon: two small batches cost more than one.
 async fn work_in_batches<W: BatchWork>(
     name: &'static str,
     limits: BatchLimits,
-    waiting: Arc<Mutex<Queued<W>>>,
+    waiting: Arc<Waiting<W>>,
     work: Arc<W>,
 ) {
     loop {
-        let Some(batch) = waiting.lock().await.next(limits, &work).await else {
+        let mut queued = waiting.queued.lock().await;
+        if !queued.has_next(&work).await {
             return;
+        }
+        waiting.is_gathering.store(true, Ordering::Relaxed);
+        let turn = match queued.asked.len() + 1 < limits.max_batch {
+            true => timeout(LEFT_FOR, waiting.turn.lock()).await.ok(),
+            false => None,
+        };
+        let batch = queued.take(limits);
+        waiting.is_gathering.store(false, Ordering::Relaxed);
+        drop(queued);
+        let Some(oldest) = batch.first() else {
+            continue;
         };
         metrics::BATCH_SIZE.record([name], batch.len() as f64);
-        if let Some(oldest) = batch.first() {
-            metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
-        }
+        metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
         work.run(batch).await;
-        if is_empty(&waiting) {
+        drop(turn);
+        if waiting.is_empty() {
             work.idle();
         }
     }
 }
 
-/// Whether no item waits. If another task holds the lock, it is itself waiting for the next item.
-fn is_empty<W: BatchWork>(waiting: &Mutex<Queued<W>>) -> bool {
-    match waiting.try_lock() {
-        Ok(waiting) => waiting.asked.is_empty() && waiting.held_over.is_none(),
-        Err(_) => true,
+impl<W: BatchWork> Waiting<W> {
+    /// Whether no item waits, but for one that a task waits for.
+    fn is_empty(&self) -> bool {
+        match self.queued.try_lock() {
+            Ok(queued) => queued.is_empty(),
+            Err(_) => !self.is_gathering.load(Ordering::Relaxed),
+        }
     }
 }
 

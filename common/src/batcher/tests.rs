@@ -18,6 +18,7 @@ const LIMITS: BatchLimits = BatchLimits {
 /// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a permit.
 struct Doubling {
     gate: Arc<Semaphore>,
+    begun: Arc<AtomicUsize>,
     batches: Arc<AtomicUsize>,
 }
 
@@ -27,6 +28,7 @@ impl LookUp for Doubling {
     type Error = &'static str;
 
     async fn look_up(&self, items: Vec<u32>) -> Result<Vec<u32>, &'static str> {
+        self.begun.fetch_add(1, SeqCst);
         self.gate.acquire().await.unwrap().forget();
         self.batches.fetch_add(1, SeqCst);
         if items.iter().any(|n| n % 2 == 1) {
@@ -40,21 +42,25 @@ impl LookUp for Doubling {
 struct Bench {
     batcher: Batcher<LookUps<Doubling>>,
     gate: Arc<Semaphore>,
+    begun: Arc<AtomicUsize>,
     batches: Arc<AtomicUsize>,
     tasks: TaskTracker,
 }
 
 fn bench(limits: BatchLimits) -> Bench {
     let gate = Arc::new(Semaphore::new(0));
+    let begun = Arc::default();
     let batches = Arc::default();
     let tasks = TaskTracker::new();
     let work = LookUps(Doubling {
         gate: gate.clone(),
+        begun: Arc::clone(&begun),
         batches: Arc::clone(&batches),
     });
     Bench {
         batcher: Batcher::start("test", limits, work, &tasks),
         gate,
+        begun,
         batches,
         tasks,
     }
@@ -177,6 +183,25 @@ async fn who_has_given_up_costs_nothing() {
     assert_eq!(busy.await.unwrap(), Ok(4));
     // The odd one would have failed the batch.
     assert_eq!(waits.await.unwrap(), Ok(8));
+}
+
+#[tokio::test]
+async fn a_second_task_helps_where_the_first_is_held_up() {
+    let bench = bench(BatchLimits {
+        max_in_flight: 2,
+        ..LIMITS
+    });
+    let callers = bench.begin_many(3).await;
+    bench.gate.add_permits(2);
+    assert_all_answered(callers).await;
+    assert_eq!(bench.batches.load(SeqCst), 2, "the first one goes on");
+
+    let callers = bench.begin_many(2).await;
+    while bench.begun.load(SeqCst) < 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bench.gate.add_permits(2);
+    assert_all_answered(callers).await;
 }
 
 #[tokio::test]
