@@ -31,6 +31,7 @@ use super::{
     verdict::{Verdict, judge},
 };
 use crate::{
+    egress::{Credential, HttpResponse},
     grants::refuse_token,
     leased::{Pace, Place, work},
 };
@@ -52,6 +53,20 @@ struct Tried {
     answer: Option<String>,
     /// Why an action would fail, or be tried again.
     error: Option<String>,
+}
+
+impl Tried {
+    fn of(verdict: Verdict, answered: Option<HttpResponse>, used: &Credential) -> Self {
+        Self {
+            status: answered.as_ref().map(|response| response.status.into()),
+            answer: answered.map(|response| response.beginning(&used.secrets())),
+            error: match verdict {
+                Verdict::Done { .. } => None,
+                Verdict::Fail { reason, .. } => Some(reason),
+                Verdict::Retry { error, .. } => Some(error),
+            },
+        }
+    }
 }
 
 /// Answers what owners try, until `stop`.
@@ -132,27 +147,15 @@ impl Executor {
         let answered = self.answer_in_time(sending).await;
         // As the first one of two attempts: nothing is given up.
         let mut verdict = judge(&*outgoing, &answered, 1, 2);
-        if answered
-            .as_ref()
-            .is_ok_and(|one| one.status == UNAUTHORIZED)
-        {
+        let is_refused = |one: &HttpResponse| one.status == UNAUTHORIZED;
+        if answered.as_ref().is_ok_and(is_refused) {
             let (database, used) = (&self.database, &account.credential_sealed);
             let refusing = refuse_token(database, workspace, account.id, used, false);
             if refusing.await.is_ok_and(|refused| refused.0) {
                 verdict = Verdict::refused_token(UNAUTHORIZED);
             }
         }
-        let error = match verdict {
-            Verdict::Done { .. } => None,
-            Verdict::Fail { reason, .. } => Some(reason),
-            Verdict::Retry { error, .. } => Some(error),
-        };
-        let answered = answered.ok();
-        Ok(Some(Tried {
-            status: answered.as_ref().map(|response| response.status.into()),
-            answer: answered.map(|response| response.beginning(&credential.secrets())),
-            error,
-        }))
+        Ok(Some(Tried::of(verdict, answered.ok(), &credential)))
     }
 
     /// What a step of a draft sends, to the account with this base URL.

@@ -141,7 +141,7 @@ async fn awa(database: &PgPool, number: i64, url: &str) -> Result<()> {
         .queue(QUEUE, config)
         .register::<Post, _, _>(|job: Post, _| async move {
             let posted = post(&job.url).await;
-            posted.map_err(|error| JobError::retryable(error))?;
+            posted.map_err(JobError::retryable)?;
             Ok(JobResult::Completed)
         })
         .build()?;
