@@ -1,11 +1,11 @@
 //! Micro-batching: the items that many callers want handled at one moment are handled together.
 //!
 //! A task takes all items that wait, handles them, and takes those that have gathered meanwhile: a
-//! single caller is served at once, and under load batches grow by themselves. A second task helps
-//! where a batch would be full, or the first one is held up: for some milliseconds it leaves it to
-//! that. The queue is bounded by count and by bytes, over all and for each party. The item of
-//! a caller that has given up is dropped before it costs anything; once a batch is taken, it is
-//! completed whether or not its callers still wait, even if the batcher is closed.
+//! single caller is served at once, and under load batches grow by themselves. Where there are
+//! several tasks, the others help when a batch is full, or when the one at work is held up for more
+//! than some milliseconds. The queue is bounded by count and by bytes, over all and for each party.
+//! The item of a caller that has given up is dropped before it costs anything; once a batch is taken,
+//! it is completed whether or not its callers still wait, even if the batcher is closed.
 
 mod look_ups;
 
@@ -170,6 +170,7 @@ impl<W: BatchWork> Batcher<W> {
                 first: None,
             }),
             turn: Mutex::new(()),
+            is_held_up: AtomicBool::new(false),
             is_gathering: AtomicBool::new(false),
         });
         let work = Arc::new(work);
@@ -225,9 +226,11 @@ impl<W: BatchWork> Batcher<W> {
 /// What the tasks of a batcher share.
 struct Waiting<W: BatchWork> {
     queued: Mutex<Queued<W>>,
-    /// Held by a task that handles a batch.
+    /// Held by the task whose batch others wait for: the first one that handles any.
     turn: Mutex<()>,
-    /// An item waits for the next batch: whoever has the queue leaves it to that for a moment.
+    /// That task takes long: nobody waits for it any more.
+    is_held_up: AtomicBool,
+    /// The task that has the queue has an item, too: it waits for the turn, not for callers.
     is_gathering: AtomicBool,
 }
 
@@ -276,8 +279,9 @@ impl<W: BatchWork> Queued<W> {
     }
 }
 
-/// Takes batches and handles them until the queue is closed and empty. What would fill no batch is
-/// left to a task that handles one, if it is done soon: two small batches cost more than one.
+/// Takes batches and handles them until the queue is closed and empty. What does not fill a batch
+/// waits until another task is done with its own, if that is soon: two small batches cost more than
+/// one.
 async fn work_in_batches<W: BatchWork>(
     name: &'static str,
     limits: BatchLimits,
@@ -286,13 +290,20 @@ async fn work_in_batches<W: BatchWork>(
 ) {
     loop {
         let mut queued = waiting.queued.lock().await;
+        // Did not fit into the last batch.
+        let is_left = queued.first.is_some();
         if !queued.has_next(&work).await {
             return;
         }
         waiting.is_gathering.store(true, Ordering::Relaxed);
-        let turn = match queued.asked.len() + 1 < limits.max_batch {
-            true => timeout(LEFT_FOR, waiting.turn.lock()).await.ok(),
-            false => None,
+        let is_full = is_left || queued.asked.len() + 1 >= limits.max_batch;
+        let turn = match is_full || waiting.is_held_up.load(Ordering::Relaxed) {
+            true => waiting.turn.try_lock().ok(),
+            false => {
+                let turn = timeout(LEFT_FOR, waiting.turn.lock()).await.ok();
+                waiting.is_held_up.store(turn.is_none(), Ordering::Relaxed);
+                turn
+            }
         };
         let batch = queued.take(limits);
         waiting.is_gathering.store(false, Ordering::Relaxed);
@@ -303,6 +314,9 @@ async fn work_in_batches<W: BatchWork>(
         metrics::BATCH_SIZE.record([name], batch.len() as f64);
         metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
         work.run(batch).await;
+        if turn.is_some() {
+            waiting.is_held_up.store(false, Ordering::Relaxed);
+        }
         drop(turn);
         if waiting.is_empty() {
             work.idle();
@@ -311,7 +325,7 @@ async fn work_in_batches<W: BatchWork>(
 }
 
 impl<W: BatchWork> Waiting<W> {
-    /// Whether no item waits, but for one that a task waits for.
+    /// Whether no item waits.
     fn is_empty(&self) -> bool {
         match self.queued.try_lock() {
             Ok(queued) => queued.is_empty(),

@@ -193,15 +193,23 @@ async fn a_second_task_helps_where_the_first_is_held_up() {
     });
     let callers = bench.begin_many(3).await;
     bench.gate.add_permits(2);
-    assert_all_answered(callers).await;
+    in_time(assert_all_answered(callers)).await;
     assert_eq!(bench.batches.load(SeqCst), 2, "the first one goes on");
 
     let callers = bench.begin_many(2).await;
-    while bench.begun.load(SeqCst) < 4 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let helped = async {
+        while bench.begun.load(SeqCst) < 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    in_time(helped).await;
     bench.gate.add_permits(2);
-    assert_all_answered(callers).await;
+    in_time(assert_all_answered(callers)).await;
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    let in_time = tokio::time::timeout(Duration::from_secs(5), what).await;
+    in_time.expect("it ends")
 }
 
 #[tokio::test]
@@ -215,9 +223,7 @@ async fn closing_finishes_what_was_taken() {
     drop(bench.batcher);
     bench.tasks.close();
     bench.gate.add_permits(3);
-    tokio::time::timeout(Duration::from_secs(5), bench.tasks.wait())
-        .await
-        .expect("the workers end");
+    in_time(bench.tasks.wait()).await;
     assert_all_answered(callers).await;
 }
 
@@ -265,4 +271,31 @@ async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
     assert_eq!(first.await.unwrap(), Ok(()));
     tokio::task::yield_now().await;
     assert!(idle.load(SeqCst) > before);
+}
+
+#[tokio::test]
+async fn it_is_idle_when_the_last_task_at_work_is_done() {
+    let gate = Arc::new(Semaphore::new(0));
+    let idle = Arc::new(AtomicUsize::new(0));
+    let work = Idling {
+        gate: gate.clone(),
+        idle: idle.clone(),
+    };
+    let limits = BatchLimits {
+        max_in_flight: 2,
+        ..LIMITS
+    };
+    let batcher = Batcher::start("test", limits, work, &TaskTracker::new());
+    let is_idle = async |times| {
+        while idle.load(SeqCst) < times {
+            tokio::task::yield_now().await;
+        }
+    };
+    // One task waits; the other one while it is at work; then it is done.
+    in_time(is_idle(1)).await;
+    let asked = tokio::spawn(async move { batcher.ask(()).await });
+    in_time(is_idle(2)).await;
+    gate.add_permits(1);
+    in_time(is_idle(3)).await;
+    assert!(asked.await.unwrap().is_ok());
 }

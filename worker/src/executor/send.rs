@@ -48,7 +48,7 @@ struct Attempt {
     number: i32,
     /// The idempotency key.
     key: Uuid,
-    /// Dropped when it has come back: then another run calls the account.
+    /// Another run calls the account when this is over.
     call: Call,
 }
 
@@ -214,10 +214,15 @@ impl Sending<'_> {
         if let Some(pause) = self.record.retry_in {
             return Ok(Err(Then::Release(pause, None)));
         }
-        // Only so many runs at once may call an account: it is counted when the run is taken.
+        // A run is taken to call one account.
         if self.run.account != Some(account) {
             return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
         }
+        // It may have been taken ahead of others, which call the account before it.
+        let call = self.run.place.call().await;
+        let Some(call) = call.filter(|_| !self.executor.stop.is_cancelled()) else {
+            return Ok(Err(Then::let_go()));
+        };
         let beginning = Arc::new(Beginning {
             turn: self.run.turn,
             action: self.run.key(self.next),
@@ -236,15 +241,10 @@ impl Sending<'_> {
         let (asked, begun) = self.executor.persist(begin).await?;
         self.count_request(&beginning.decided);
         let number = beginning.attempt();
-        let Some(key) = begun else {
-            // Something does not hold any more, and the next turn sees what.
-            return Ok(Err(Then::let_go()));
-        };
-        // It may have been taken ahead of the requests before it.
-        let call = self.run.place.call().await;
         // A process that was paused meanwhile may have lost its turn to another one.
         let is_in_time = asked.elapsed() < MARGIN;
-        let attempt = call.map(|call| Attempt { number, key, call });
+        // Otherwise something does not hold any more, and the next turn sees what.
+        let attempt = begun.map(|key| Attempt { number, key, call });
         Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
     }
 
@@ -275,7 +275,7 @@ impl Sending<'_> {
             Err(error) => (Err(error), None),
         };
         let took = asked.elapsed();
-        drop(attempt.call);
+        attempt.call.end(took, answered.is_ok());
         let is_renewed = self.is_renewed(account, &answered, &retries);
         Ok(Exchange {
             attempt: attempt.number,

@@ -66,8 +66,8 @@ pub struct InFlight {
     by_account: HashMap<Lane, usize>,
     /// Lanes of which other workers have runs.
     of_others: HashSet<Lane>,
-    /// How many requests of each lane have come back to this worker since its last look.
-    came_back: HashMap<Lane, usize>,
+    /// How many requests of each lane were quickly answered since this worker's last look.
+    answered: HashMap<Lane, usize>,
 }
 
 impl InFlight {
@@ -75,10 +75,10 @@ impl InFlight {
     pub fn count(
         own: impl Iterator<Item = Lane>,
         others: impl Iterator<Item = Lane>,
-        came_back: HashMap<Lane, usize>,
+        answered: HashMap<Lane, usize>,
     ) -> Self {
         let mut in_flight = Self {
-            came_back,
+            answered,
             ..Self::default()
         };
         for lane in own {
@@ -118,14 +118,14 @@ impl InFlight {
         }
     }
 
-    /// How many runs may be taken before their account may be called: as many as came back since
-    /// the last look, so none of an account that does not answer. Only by a worker that has all
-    /// runs of the lane: no other takes one until it has fewer than may call, and it lets no more
-    /// than those call.
+    /// How many runs may be taken before their account may be called: as many as were quickly
+    /// answered since the last look, so none of an account that is slow. Only by a worker that has
+    /// all runs of the lane: no other takes one until it has fewer than may call, and it lets no
+    /// more than those call.
     fn ahead(&self, lane: Lane) -> usize {
         match self.of_others.contains(&lane) {
             true => 0,
-            false => *self.came_back.get(&lane).unwrap_or(&0),
+            false => *self.answered.get(&lane).unwrap_or(&0),
         }
     }
 }
@@ -228,18 +228,18 @@ mod tests {
             let lane = Names::new().candidates(0, &[1])[0].lane;
             let limits = Limits { workspace: 100, account: 4 };
             let mut taken = [0_usize; 3];
-            let mut came_back = [0_usize; 3];
+            let mut answered = [0_usize; 3];
             let mut is_ahead = false;
             for (worker, looks) in steps {
                 if looks {
                     let all: usize = taken.iter().sum();
                     let own = vec![lane; taken[worker]].into_iter();
                     let others = vec![lane; all - taken[worker]].into_iter();
-                    let back = HashMap::from([(lane, std::mem::take(&mut came_back[worker]))]);
+                    let back = HashMap::from([(lane, std::mem::take(&mut answered[worker]))]);
                     taken[worker] += InFlight::count(own, others, back).room(lane, limits, 1_000);
                 } else if taken[worker] > 0 {
                     taken[worker] -= 1;
-                    came_back[worker] += 1;
+                    answered[worker] += 1;
                 }
                 let calls: usize = taken.iter().map(|own| *own.min(&limits.account)).sum();
                 prop_assert!(calls <= limits.account, "{taken:?}");
@@ -255,13 +255,17 @@ mod tests {
         fn turns_are_fair(
             waiting in vec(vec(0_usize..5, 0..12), 1..6),
             before in vec((0_usize..6, 0_usize..5), 0..12),
+            quick in vec((0_usize..6, 1_usize..5, 0_usize..9), 0..6),
             total in 0_usize..24,
         ) {
             let names = Names::new();
             let before = before.iter().map(|(workspace, account)| {
                 names.candidates(*workspace, &[*account])[0].lane
             });
-            let in_flight = in_flight(before);
+            let quick = quick.into_iter().map(|(workspace, account, answered)| {
+                (names.candidates(workspace, &[account])[0].lane, answered)
+            });
+            let in_flight = InFlight::count(before, std::iter::empty(), quick.collect());
             let waiting: Vec<_> = waiting
                 .iter()
                 .enumerate()

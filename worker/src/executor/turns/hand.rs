@@ -24,9 +24,10 @@ use crate::{executor::record::Turn, metrics};
 /// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
 
-/// How long a run whose attempt has begun waits until its account may be called: those before it
-/// hang then, and it goes back to its lane.
-const CALL_WITHIN: Duration = Duration::from_secs(5);
+/// How long a run waits until its account may be called. It goes back to its lane then.
+const CALL_WITHIN: Duration = Duration::from_secs(1);
+/// How long a request may take after which another run is taken ahead: the next ones take as long.
+const QUICK: Duration = Duration::from_millis(100);
 
 /// How long to gather room while there is more to do than room for it: runs that were taken ahead
 /// are in hand meanwhile.
@@ -38,32 +39,31 @@ pub(crate) struct Hand(Arc<Inner>);
 
 struct Inner {
     places: u16,
-    /// Requests to an account at once.
-    requests: u16,
+    requests_per_account: u16,
     runs: Mutex<Runs>,
-    accounts: Mutex<HashMap<Lane, Called>>,
+    accounts: Mutex<HashMap<Lane, RoomOfAccount>>,
     /// A run is due.
     due: Notify,
     /// There is room again: a place, or a request to an account.
     room: Notify,
 }
 
-/// An account that runs in hand call.
-struct Called {
+/// The room of an account that runs in hand call.
+struct RoomOfAccount {
     /// A permit for each further request that may be under way.
     free: Arc<Semaphore>,
-    /// The requests that have come back since the last look.
-    came_back: usize,
+    /// The requests that were quickly answered since the last look.
+    answered: usize,
 }
 
 impl Hand {
     /// A hand with this many places, all of them free, and with this many requests to an account
     /// at once.
-    pub(crate) fn new(places: u16, requests: u16) -> Self {
+    pub(crate) fn new(places: u16, requests_per_account: u16) -> Self {
         metrics::PLACES.set(places.into());
         Self(Arc::new(Inner {
             places,
-            requests,
+            requests_per_account,
             runs: Mutex::default(),
             accounts: Mutex::default(),
             due: Notify::new(),
@@ -103,15 +103,15 @@ impl Hand {
         runs.iter().map(|(key, (_, lane))| (*key, *lane)).collect()
     }
 
-    /// How many requests to each account have come back since this was asked last.
-    pub(super) fn came_back(&self) -> HashMap<Lane, usize> {
+    /// How many requests each account has quickly answered since this was asked last.
+    pub(super) fn answered(&self) -> HashMap<Lane, usize> {
         let mut accounts = self.0.accounts.lock();
-        let came_back = accounts.iter_mut();
-        let came_back = came_back.map(|(lane, one)| (*lane, mem::take(&mut one.came_back)));
-        let came_back = came_back.filter(|(_, number)| *number > 0).collect();
+        let answered = accounts.iter_mut();
+        let answered = answered.map(|(lane, one)| (*lane, mem::take(&mut one.answered)));
+        let answered = answered.filter(|(_, number)| *number > 0).collect();
         // Nobody calls the others, or waits for that.
         accounts.retain(|_, one| Arc::strong_count(&one.free) > 1);
-        came_back
+        answered
     }
 
     /// Gives a place to a run that was taken to call this account.
@@ -150,11 +150,11 @@ impl Place {
     pub(in crate::executor) async fn call(&self) -> Option<Call> {
         let free = {
             let mut accounts = self.hand.0.accounts.lock();
-            let called = accounts.entry(self.lane).or_insert_with(|| Called {
-                free: Arc::new(Semaphore::new(self.hand.0.requests.into())),
-                came_back: 0,
+            let room = accounts.entry(self.lane).or_insert_with(|| RoomOfAccount {
+                free: Arc::new(Semaphore::new(self.hand.0.requests_per_account.into())),
+                answered: 0,
             });
-            called.free.clone()
+            room.free.clone()
         };
         let permit = tokio::time::timeout(CALL_WITHIN, free.acquire_owned()).await;
         Some(Call {
@@ -180,17 +180,21 @@ impl Place {
     }
 }
 
-/// A request to an account, from its beginning until it has come back.
+/// The room that a request to an account takes, from its beginning until it is over.
 pub(in crate::executor) struct Call {
     hand: Hand,
     lane: Lane,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Call {
-    fn drop(&mut self) {
-        if let Some(called) = self.hand.0.accounts.lock().get_mut(&self.lane) {
-            called.came_back += 1;
+impl Call {
+    /// The request is over, after this time.
+    pub(in crate::executor) fn end(self, took: Duration, is_answered: bool) {
+        if let Some(room) = self.hand.0.accounts.lock().get_mut(&self.lane)
+            && is_answered
+            && took < QUICK
+        {
+            room.answered += 1;
         }
     }
 }
@@ -209,5 +213,40 @@ impl Drop for Place {
         if *self.is_due.get_mut() {
             self.hand.look();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_account_has_room_for_so_many_requests() {
+        let hand = Hand::new(10, 2);
+        let account = Some(AccountId::generate());
+        let workspace = WorkspaceId::generate();
+        let place = || {
+            let run = RunId::generate();
+            let token = 1;
+            let turn = Turn {
+                workspace,
+                run,
+                token,
+            };
+            hand.take(turn, account)
+        };
+        let places = [place(), place(), place()];
+        let [first, second] = [places[0].call().await, places[1].call().await];
+        let mut third = std::pin::pin!(places[2].call());
+        assert!(futures_util::poll!(&mut third).is_pending(), "it waits");
+        first.unwrap().end(Duration::from_millis(1), true);
+        let third = third.await.expect("there is room again");
+        second.unwrap().end(QUICK, true);
+        third.end(Duration::ZERO, false);
+        let lane = Lane { workspace, account };
+        let quick = HashMap::from([(lane, 1)]);
+        assert_eq!(hand.answered(), quick, "one was quick, and answered");
+        assert_eq!(hand.answered(), HashMap::new());
+        assert!(hand.0.accounts.lock().is_empty(), "nobody calls it");
     }
 }

@@ -73,8 +73,8 @@ pub(super) struct Look<'l> {
     pub(super) limits: Limits,
     /// What this worker has.
     pub(super) in_hand: HashMap<(WorkspaceId, RunId), Lane>,
-    /// How many requests to each account have come back to it since the last look.
-    pub(super) came_back: HashMap<Lane, usize>,
+    /// How many requests of it each account has quickly answered since the last look.
+    pub(super) answered: HashMap<Lane, usize>,
     /// What it has was reported recently.
     pub(super) is_reported: bool,
     pub(super) memory: &'l LookMemory,
@@ -167,7 +167,7 @@ impl Look<'_> {
         let own = self.in_hand.iter();
         let own = own.filter(|(key, _)| !others.contains_key(*key));
         let own = own.map(|(_, lane)| *lane);
-        InFlight::count(own, others.values().copied(), self.came_back.clone())
+        InFlight::count(own, others.values().copied(), self.answered.clone())
     }
 
     /// What this worker has, once it has taken these.

@@ -76,7 +76,6 @@ impl Turns {
             .reported
             .is_some_and(|at| at.elapsed() < REPORT_EVERY);
         let free = self.hand.free();
-        let came_back = self.hand.came_back();
         if free == 0 && is_reported {
             (memory.has_more, memory.is_full) = (true, false);
             return Ok(());
@@ -89,7 +88,7 @@ impl Turns {
             lease: self.executor.timeouts.lease,
             limits: self.limits,
             in_hand: self.hand.runs(),
-            came_back,
+            answered: self.hand.answered(),
             is_reported,
             memory,
         };
