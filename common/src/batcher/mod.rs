@@ -4,8 +4,8 @@
 //! single caller is served at once, and under load batches grow by themselves. Where there are
 //! several tasks, the others help when a batch is full, or when the one at work is held up for more
 //! than some milliseconds. The queue is bounded by count and by bytes, over all and for each party.
-//! The item of a caller that has given up is dropped before it costs anything; once a batch is taken,
-//! it is completed whether or not its callers still wait, even if the batcher is closed.
+//! The item of a caller that has given up is dropped before it costs anything; once a batch is
+//! taken, it is completed whether or not its callers still wait, even if the batcher is closed.
 
 mod look_ups;
 
