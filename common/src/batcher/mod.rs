@@ -19,7 +19,7 @@ use std::{
 
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::timeout,
+    time::{timeout, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 
@@ -51,6 +51,8 @@ pub struct BatchLimits {
     pub max_batch_bytes: usize,
     /// The number of tasks, and so the maximum batches in flight.
     pub max_in_flight: usize,
+    /// How long to wait, behind a batch of several, until as many have come again.
+    pub gather: Duration,
 }
 
 impl BatchLimits {
@@ -61,6 +63,7 @@ impl BatchLimits {
         max_batch: 256,
         max_batch_bytes: 1 << 20,
         max_in_flight: 1,
+        gather: Duration::ZERO,
     };
 
     /// What each party may have of it.
@@ -258,24 +261,43 @@ impl<W: BatchWork> Queued<W> {
         self.first.is_some()
     }
 
-    /// Takes the next batch; it is empty if the callers of all items have given up.
-    fn take(&mut self, limits: BatchLimits) -> Vec<Asked<W::Item, W::Answer>> {
+    /// Takes the next batch, if it has fewer than `wanted` until then what comes until that time. It
+    /// is empty if the callers of all items have given up.
+    async fn take(
+        &mut self,
+        limits: BatchLimits,
+        (wanted, until): (usize, Instant),
+    ) -> Vec<Asked<W::Item, W::Answer>> {
         let mut batch = Vec::new();
-        let mut bytes = 0;
+        self.fill(&mut batch, limits);
+        while !limits.gather.is_zero()
+            && batch.len() < wanted
+            && self.first.is_none()
+            && let Ok(Some(next)) = timeout_at(until.into(), self.asked.recv()).await
+        {
+            self.first = Some(next);
+            self.fill(&mut batch, limits);
+        }
+        batch
+    }
+
+    /// Adds what waits to a batch.
+    fn fill(&mut self, batch: &mut Vec<Asked<W::Item, W::Answer>>, limits: BatchLimits) {
+        let of = |one: &Asked<_, _>| one.room.bytes.num_permits();
+        let mut bytes: usize = batch.iter().map(of).sum();
         while batch.len() < limits.max_batch
             && let Some(next) = self.first.take().or_else(|| self.asked.try_recv().ok())
         {
             if next.answer.is_closed() {
                 continue;
             }
-            bytes += next.room.bytes.num_permits();
+            bytes += of(&next);
             if bytes > limits.max_batch_bytes && !batch.is_empty() {
                 self.first = Some(next);
                 break;
             }
             batch.push(next);
         }
-        batch
     }
 }
 
@@ -288,6 +310,8 @@ async fn work_in_batches<W: BatchWork>(
     waiting: Arc<Waiting<W>>,
     work: Arc<W>,
 ) {
+    // How many are gathered behind the last batch, and until when.
+    let mut gathered = (0, Instant::now());
     loop {
         let mut queued = waiting.queued.lock().await;
         // Did not fit into the last batch.
@@ -305,7 +329,7 @@ async fn work_in_batches<W: BatchWork>(
                 turn
             }
         };
-        let batch = queued.take(limits);
+        let batch = queued.take(limits, gathered).await;
         waiting.is_gathering.store(false, Ordering::Relaxed);
         drop(queued);
         let Some(oldest) = batch.first() else {
@@ -313,7 +337,9 @@ async fn work_in_batches<W: BatchWork>(
         };
         metrics::BATCH_SIZE.record([name], batch.len() as f64);
         metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
+        let several = batch.len();
         work.run(batch).await;
+        gathered = (several, Instant::now() + limits.gather);
         if turn.is_some() {
             waiting.is_held_up.store(false, Ordering::Relaxed);
         }

@@ -13,6 +13,7 @@ const LIMITS: BatchLimits = BatchLimits {
     max_batch: 100,
     max_batch_bytes: 1_000,
     max_in_flight: 1,
+    gather: Duration::ZERO,
 };
 
 /// Doubles numbers; fails a batch with an odd one; holds each batch until the gate has a permit.
@@ -205,6 +206,25 @@ async fn a_second_task_helps_where_the_first_is_held_up() {
     in_time(helped).await;
     bench.gate.add_permits(2);
     in_time(assert_all_answered(callers)).await;
+}
+
+#[tokio::test]
+async fn as_many_as_before_are_gathered() {
+    for gather in [Duration::from_secs(60), Duration::from_millis(1)] {
+        let bench = bench(BatchLimits { gather, ..LIMITS });
+        // One, and the others behind it.
+        let callers = bench.begin_many(3).await;
+        bench.gate.add_permits(10);
+        in_time(assert_all_answered(callers)).await;
+        if gather > Duration::from_secs(1) {
+            let first = bench.begin(0).await;
+            assert_eq!(bench.begun.load(SeqCst), 2, "two gather again");
+            in_time(assert_all_answered(vec![first, bench.begin(2).await])).await;
+            assert_eq!(bench.begun.load(SeqCst), 3);
+        } else {
+            in_time(assert_all_answered(bench.begin_many(1).await)).await;
+        }
+    }
 }
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {

@@ -11,7 +11,7 @@ mod item;
 mod lane;
 mod submission;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use letterbox_common::process::metrics::CounterUnder;
 use tokio_util::task::TaskTracker;
@@ -45,6 +45,7 @@ impl<I: IntakeItem> Acceptance<I> {
             max_batch: MAX_BATCH,
             max_batch_bytes: MAX_BATCH_BYTES,
             max_in_flight: usize::from(lanes),
+            gather: Duration::ZERO,
         };
         let counter = |outcome: &Outcome| metrics::INTAKE.under([I::NAME, outcome.as_str()]);
         Self {

@@ -20,8 +20,12 @@ use super::{
 };
 
 /// Items are bounded by the places of a worker, and their bytes by its actions; batches by what a
-/// statement can do in time. One batch at a time: what gathers meanwhile is the next one.
-const LIMITS: BatchLimits = BatchLimits::SMALL_ITEMS;
+/// statement can do in time. One batch at a time: what gathers meanwhile is the next one. Fewer
+/// transactions cost less, and a run that is alone never waits.
+const LIMITS: BatchLimits = BatchLimits {
+    gather: Duration::from_millis(1),
+    ..BatchLimits::SMALL_ITEMS
+};
 
 /// What has failed before is done by itself, beside the batches: it may have been at fault.
 const ALONE: BatchLimits = BatchLimits {
@@ -32,10 +36,6 @@ const ALONE: BatchLimits = BatchLimits {
 
 /// Bytes that an item of a batch carries at most. What carries more is done by itself, too.
 const MAX_CARRIED: usize = 128 << 10;
-
-/// How long to gather after a batch of several: fewer transactions cost less, and a run that is
-/// alone never waits.
-const GATHER: Duration = Duration::from_millis(1);
 
 /// Runs that a log line names.
 const MAX_NAMED: usize = 4;
@@ -168,7 +168,6 @@ impl<T: InBatches> BatchWork for SharedBatch<T> {
     type Answer = Result<T::Answer, DatabaseError>;
 
     async fn run(&self, batch: Vec<Asked<Self::Item, Self::Answer>>) {
-        let is_shared = batch.len() > 1;
         let items = batch.into_iter().map(Asked::split).collect();
         // A stack of the parts left to do, the next one on top.
         let mut parts: Vec<Vec<_>> = vec![items];
@@ -191,9 +190,6 @@ impl<T: InBatches> BatchWork for SharedBatch<T> {
                         .for_each(|(_, asker)| asker.give(Err(error.clone()))),
                 },
             }
-        }
-        if is_shared {
-            tokio::time::sleep(GATHER).await;
         }
     }
 }
