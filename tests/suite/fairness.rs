@@ -67,7 +67,7 @@ async fn a_silent_account_holds_up_its_own_runs_only() {
     })
     .await;
     assert_eq!(silent.received().len(), 9);
-    // No more than may call the account, and one that was taken ahead of them.
+    // No more than may call the account, and one that was taken in advance.
     assert!(world.rows("active_runs WHERE state = 'taken'").await <= 9);
     assert!(world.rows("active_runs WHERE state = 'ready'").await > 1_900);
 }

@@ -1,11 +1,12 @@
 //! Micro-batching: the items that many callers want handled at one moment are handled together.
 //!
 //! A task takes all items that wait, handles them, and takes those that have gathered meanwhile: a
-//! single caller is served at once, and under load batches grow by themselves. Where there are
-//! several tasks, the others help when a batch is full, or when the one at work is held up for more
-//! than some milliseconds. The queue is bounded by count and by bytes, over all and for each party.
-//! The item of a caller that has given up is dropped before it costs anything; once a batch is
-//! taken, it is completed whether or not its callers still wait, even if the batcher is closed.
+//! single caller is served at once, and under load batches grow by themselves; if that is wanted,
+//! they also gather for a moment behind a batch of several. Where there are several tasks, the
+//! others help when a batch is full, or when the one at work is held up for more than some
+//! milliseconds. The queue is bounded by count and by bytes, over all and for each party. The item
+//! of a caller that has given up is dropped before it costs anything; once a batch is taken, it is
+//! completed whether or not its callers still wait, even if the batcher is closed.
 
 mod look_ups;
 
@@ -51,7 +52,7 @@ pub struct BatchLimits {
     pub max_batch_bytes: usize,
     /// The number of tasks, and so the maximum batches in flight.
     pub max_in_flight: usize,
-    /// How long to wait, behind a batch of several, until as many have come again.
+    /// How long to wait at most, behind a batch of several, until as many have come again.
     pub gather: Duration,
 }
 
@@ -233,7 +234,7 @@ struct Waiting<W: BatchWork> {
     turn: Mutex<()>,
     /// That task takes long: nobody waits for it any more.
     is_held_up: AtomicBool,
-    /// The task that has the queue has an item, too: it waits for the turn, not for callers.
+    /// The task that has the queue has an item, too: it waits for the turn, or gathers.
     is_gathering: AtomicBool,
 }
 
@@ -261,7 +262,7 @@ impl<W: BatchWork> Queued<W> {
         self.first.is_some()
     }
 
-    /// Takes the next batch, if it has fewer than `wanted` until then what comes until that time. It
+    /// Takes the next batch; while it has fewer than `wanted`, also what comes before `until`. It
     /// is empty if the callers of all items have given up.
     async fn take(
         &mut self,
@@ -270,9 +271,9 @@ impl<W: BatchWork> Queued<W> {
     ) -> Vec<Asked<W::Item, W::Answer>> {
         let mut batch = Vec::new();
         self.fill(&mut batch, limits);
-        while !limits.gather.is_zero()
-            && batch.len() < wanted
+        while batch.len() < wanted
             && self.first.is_none()
+            && Instant::now() < until
             && let Ok(Some(next)) = timeout_at(until.into(), self.asked.recv()).await
         {
             self.first = Some(next);
@@ -337,9 +338,9 @@ async fn work_in_batches<W: BatchWork>(
         };
         metrics::BATCH_SIZE.record([name], batch.len() as f64);
         metrics::BATCH_WAIT.record([name], oldest.since.elapsed());
-        let several = batch.len();
+        let number = batch.len();
         work.run(batch).await;
-        gathered = (several, Instant::now() + limits.gather);
+        gathered = (number, Instant::now() + limits.gather);
         if turn.is_some() {
             waiting.is_held_up.store(false, Ordering::Relaxed);
         }

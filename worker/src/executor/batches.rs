@@ -21,7 +21,7 @@ use super::{
 
 /// Items are bounded by the places of a worker, and their bytes by its actions; batches by what a
 /// statement can do in time. One batch at a time: what gathers meanwhile is the next one. Fewer
-/// transactions cost less, and a run that is alone never waits.
+/// transactions cost less; behind a batch of one nobody waits.
 const LIMITS: BatchLimits = BatchLimits {
     gather: Duration::from_millis(1),
     ..BatchLimits::SMALL_ITEMS

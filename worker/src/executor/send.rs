@@ -218,7 +218,7 @@ impl Sending<'_> {
         if self.run.account != Some(account) {
             return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
         }
-        // It may have been taken ahead of others, which call the account before it.
+        // It may have been taken before there was room: others call the account first.
         let call = self.run.place.call().await;
         let Some(call) = call.filter(|_| !self.executor.stop.is_cancelled()) else {
             return Ok(Err(Then::let_go()));
@@ -243,7 +243,7 @@ impl Sending<'_> {
         let number = beginning.attempt();
         // A process that was paused meanwhile may have lost its turn to another one.
         let is_in_time = asked.elapsed() < MARGIN;
-        // Otherwise something does not hold any more, and the next turn sees what.
+        // Without a key something does not hold any more, and the next turn sees what.
         let attempt = begun.map(|key| Attempt { number, key, call });
         Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
     }
@@ -275,7 +275,7 @@ impl Sending<'_> {
             Err(error) => (Err(error), None),
         };
         let took = asked.elapsed();
-        attempt.call.end(took, answered.is_ok());
+        attempt.call.end(answered.is_ok());
         let is_renewed = self.is_renewed(account, &answered, &retries);
         Ok(Exchange {
             attempt: attempt.number,

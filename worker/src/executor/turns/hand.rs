@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use letterbox_common::{
@@ -24,9 +24,11 @@ use crate::{executor::record::Turn, metrics};
 /// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
 
-/// How long a run waits until its account may be called. It goes back to its lane then.
-const CALL_WITHIN: Duration = Duration::from_secs(1);
-/// How long a request may take after which another run is taken ahead: the next ones take as long.
+/// How long a run waits until its account may be called. It goes to the end of its lane then. Those
+/// before it may wait for locks for two seconds.
+const CALL_WITHIN: Duration = Duration::from_secs(3);
+/// A request that is answered within this time, its beginning included, lets another run be taken
+/// ahead: that will have room in a few times as long.
 const QUICK: Duration = Duration::from_millis(100);
 
 /// How long to gather room while there is more to do than room for it: runs that were taken ahead
@@ -160,6 +162,7 @@ impl Place {
         Some(Call {
             hand: self.hand.clone(),
             lane: self.lane,
+            since: Instant::now(),
             _permit: permit.ok()?.ok()?,
         })
     }
@@ -180,19 +183,21 @@ impl Place {
     }
 }
 
-/// The room that a request to an account takes, from its beginning until it is over.
+/// The room that a request to an account takes, from before its beginning is recorded until it is
+/// over.
 pub(in crate::executor) struct Call {
     hand: Hand,
     lane: Lane,
+    since: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Call {
-    /// The request is over, after this time.
-    pub(in crate::executor) fn end(self, took: Duration, is_answered: bool) {
+    /// The request is over.
+    pub(in crate::executor) fn end(self, is_answered: bool) {
         if let Some(room) = self.hand.0.accounts.lock().get_mut(&self.lane)
             && is_answered
-            && took < QUICK
+            && self.since.elapsed() < QUICK
         {
             room.answered += 1;
         }
@@ -239,10 +244,12 @@ mod tests {
         let [first, second] = [places[0].call().await, places[1].call().await];
         let mut third = std::pin::pin!(places[2].call());
         assert!(futures_util::poll!(&mut third).is_pending(), "it waits");
-        first.unwrap().end(Duration::from_millis(1), true);
+        first.unwrap().end(true);
         let third = third.await.expect("there is room again");
-        second.unwrap().end(QUICK, true);
-        third.end(Duration::ZERO, false);
+        let mut slow = second.unwrap();
+        slow.since -= QUICK;
+        slow.end(true);
+        third.end(false);
         let lane = Lane { workspace, account };
         let quick = HashMap::from([(lane, 1)]);
         assert_eq!(hand.answered(), quick, "one was quick, and answered");

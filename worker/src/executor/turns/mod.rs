@@ -76,6 +76,7 @@ impl Turns {
             .reported
             .is_some_and(|at| at.elapsed() < REPORT_EVERY);
         let free = self.hand.free();
+        let answered = self.hand.answered();
         if free == 0 && is_reported {
             (memory.has_more, memory.is_full) = (true, false);
             return Ok(());
@@ -88,7 +89,7 @@ impl Turns {
             lease: self.executor.timeouts.lease,
             limits: self.limits,
             in_hand: self.hand.runs(),
-            answered: self.hand.answered(),
+            answered,
             is_reported,
             memory,
         };
