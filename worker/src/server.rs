@@ -49,10 +49,8 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
     let worker = &config.worker;
     let database = || worker.database.clone();
     let to_publish = || config.broker.clone().to_publish();
-    let hand = Hand::new(
-        config.settings.run_concurrency,
-        config.settings.requests_per_account,
-    );
+    let settings = &config.settings;
+    let hand = Hand::new(settings.run_concurrency, settings.requests_per_account);
     let in_hand = InHand::default();
     let stored_bytes = StoredBytes::default();
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
