@@ -1,15 +1,12 @@
 //! The versions of the schema: numbered files in `migrations/`, embedded here.
 
-use refinery::error::Kind;
+use refinery_core::{Error, Migration, Runner, error::Kind};
 use tokio_postgres::{Client, error::SqlState};
 
-use self::embedded::migrations;
 use crate::DatabaseError;
 
-/// Hides what the macro generates, which is public and has no docs.
-mod embedded {
-    refinery::embed_migrations!("../../migrations");
-}
+/// The names and the texts of the files.
+const FILES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// The advisory lock that makes migrating processes wait for each other. An arbitrary number.
 const MIGRATION_LOCK: i64 = 0x6c65_7474_6572_626f;
@@ -35,11 +32,11 @@ pub enum MigrationError {
     Migration(String, DatabaseError),
     /// The migrations of this program can't be applied at all.
     #[error(transparent)]
-    Unusable(refinery::Error),
+    Unusable(Error),
 }
 
-impl From<refinery::Error> for MigrationError {
-    fn from(error: refinery::Error) -> Self {
+impl From<Error> for MigrationError {
+    fn from(error: Error) -> Self {
         match error.kind() {
             Kind::DivergentVersion(..) | Kind::MissingVersion(..) => Self::UnknownSchema,
             Kind::Connection(doing, cause) => match cause.downcast_ref::<tokio_postgres::Error>() {
@@ -71,7 +68,10 @@ pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError
     let lock = "SELECT pg_advisory_lock($1)";
     let locked = client.execute(lock, &[&MIGRATION_LOCK]).await;
     locked.map_err(DatabaseError::from)?;
-    let report = migrations::runner().run_async(client).await;
+    let report = match known() {
+        Ok(known) => Runner::new(&known).run_async(client).await,
+        Err(error) => Err(error),
+    };
     // If this fails the session is gone, and its lock with it.
     let unlock = "SELECT pg_advisory_unlock($1)";
     let _ = client.execute(unlock, &[&MIGRATION_LOCK]).await;
@@ -89,12 +89,16 @@ pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError
 /// The version that this program was built for.
 #[must_use]
 pub fn known_version() -> i32 {
-    migrations::runner()
-        .get_migrations()
-        .iter()
-        .map(refinery::Migration::version)
-        .max()
-        .unwrap_or(0)
+    let known = known().unwrap_or_default();
+    known.iter().map(Migration::version).max().unwrap_or(0)
+}
+
+/// The migrations of this program.
+fn known() -> Result<Vec<Migration>, Error> {
+    let files = FILES.iter();
+    files
+        .map(|(name, sql)| Migration::unapplied(name, sql))
+        .collect()
 }
 
 /// The version of the database's schema; 0 if it has none.
