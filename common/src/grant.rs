@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::secret::Secret;
+use crate::{json_object::text_of, secret::Secret};
 
 /// A code of OAuth 2.0, until it is exchanged, and then the refresh token.
 #[derive(Serialize, Deserialize)]
@@ -33,7 +33,6 @@ impl Grant {
     /// What is sealed: JSON.
     #[must_use]
     pub fn to_json(&self) -> Secret {
-        #[expect(clippy::expect_used, reason = "strings always serialize")]
-        Secret::new(serde_json::to_vec(self).expect("strings always serialize"))
+        Secret::new(text_of(self).into_bytes())
     }
 }

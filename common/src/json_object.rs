@@ -7,10 +7,18 @@
 use std::fmt;
 
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
+
+/// The JSON text of something that is made of texts, numbers, lists and maps by text only, which
+/// always serialize.
+#[must_use]
+#[expect(clippy::expect_used, reason = "the callers' types always serialize")]
+pub fn text_of(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("texts, numbers, lists and maps always serialize")
+}
 
 /// Finds the wanted members of the object in `text`, each as its own JSON text; `None` if `text` is
 /// not an object.

@@ -1,8 +1,18 @@
 //! Secrets in memory.
 
-use std::fmt;
-
 use zeroize::Zeroizing;
+
+/// Implements `Debug` for something of which nothing is printed but its name.
+macro_rules! never_printed {
+    ($($name:ident),+) => {$(
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(concat!(stringify!($name), "(…)"))
+            }
+        }
+    )+};
+}
+pub(crate) use never_printed;
 
 /// An opened secret. Wiped when dropped, never printed.
 #[derive(Clone)]
@@ -22,8 +32,4 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
+never_printed!(Secret);

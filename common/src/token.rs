@@ -1,13 +1,11 @@
 //! Tokens that people sign in with: in a link, in a cookie. Shown once and never stored; the
 //! database holds their SHA-256.
 
-use std::fmt;
-
 use sha2::{Digest, Sha256};
 
 use crate::{
     random::{RandomError, random_hex},
-    secret::Secret,
+    secret::{Secret, never_printed},
 };
 
 /// 256 random bits as 64 hexadecimal digits. Wiped when dropped, never printed.
@@ -42,11 +40,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
+never_printed!(Token);
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 //! it. A trusted proxy sets it where the settings say so; other requests get a random one.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use letterbox_common::webhook::only;
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_BYTES: usize = 64;
@@ -9,11 +10,8 @@ const MAX_BYTES: usize = 64;
 /// Assigns an id to a request: its own if a trusted proxy sent it, otherwise a random one. From
 /// here on its headers hold this id and no other.
 pub(crate) fn assign(headers: &mut HeaderMap, is_trusted: bool) -> HeaderValue {
-    let mut given = headers.get_all(HEADER).iter();
-    let id = match (given.next(), given.next()) {
-        (Some(id), None) if is_trusted && is_plain(id.as_bytes()) => id.clone(),
-        _ => random(),
-    };
+    let given = only(headers, HEADER).filter(|id| is_trusted && is_plain(id.as_bytes()));
+    let id = given.cloned().unwrap_or_else(random);
     headers.insert(HEADER, id.clone());
     id
 }

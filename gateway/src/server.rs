@@ -1,6 +1,7 @@
 //! The gateway as a whole: starts its parts, connects them, and shuts them down in order.
 
 use std::{
+    error::Error,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -29,7 +30,7 @@ use crate::{
     repeats::Repeats,
     request_log::RequestLog,
     state::Gateway,
-    webhook_secrets::{DecoyError, WebhookSecrets},
+    webhook_secrets::WebhookSecrets,
     work_queues::WorkQueues,
 };
 
@@ -109,7 +110,7 @@ fn assemble(
     tasks: &mut Tasks,
     readiness: &Readiness,
     stop: &CancellationToken,
-) -> Result<Gateway, DecoyError> {
+) -> Result<Gateway, Box<dyn Error>> {
     let batchers = TaskTracker::new();
     tasks.wait("batchers", &batchers);
     let lanes = lane_parts(&config, tasks, readiness);

@@ -9,6 +9,7 @@ use hyper::{
 };
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
+use letterbox_common::webhook::only;
 use letterbox_traces::{Span, SpanKind, TRACEPARENT, begin_unsampled, is_on, linked};
 
 use crate::request_id;
@@ -20,11 +21,7 @@ pub(crate) fn begin<B>(request: &mut Request<B>, path: &'static str) -> Option<S
         return None;
     }
     let headers = request.headers();
-    let mut given = headers.get_all(TRACEPARENT).iter();
-    let caller = match (given.next(), given.next()) {
-        (Some(caller), None) => caller.to_str().ok(),
-        _ => None,
-    };
+    let caller = only(headers, TRACEPARENT).and_then(|caller| caller.to_str().ok());
     // The name of a span must not hold a method that the sender made up.
     let method = match *request.method() {
         Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => request.method().as_str(),

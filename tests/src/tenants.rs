@@ -2,7 +2,7 @@
 
 use letterbox_common::{
     ids::{AccountId, ApprovalId, UserId, WebhookId, WorkflowId, WorkspaceId},
-    sealing::KeyRing,
+    sealing::{KeyRing, Secret},
     states::MemberRole,
 };
 use letterbox_operator::{
@@ -201,7 +201,7 @@ impl World {
         base_url: &str,
     ) -> AccountRow {
         let account = AccountSettings::of(name, base_url.parse().unwrap());
-        let secret = AccountSecret::bearer(CREDENTIAL.as_bytes());
+        let secret = AccountSecret::Bearer(Secret::new(CREDENTIAL.into()));
         self.connect_with(workspace, user, &account, &secret).await
     }
 

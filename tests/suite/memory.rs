@@ -49,7 +49,7 @@ fn database(world: &World, role: Role) -> Database {
 }
 
 fn mover(world: &World) -> Mover {
-    Mover::eager(database(world, Role::Worker))
+    Mover::eager(database(world, Role::Worker), Duration::ZERO)
 }
 
 /// Moves until there are so many claims.
@@ -136,7 +136,7 @@ async fn a_submissions_claim_is_kept_for_a_day() {
     let (world, _gateway, _worker, form) = World::with_recorded_form().await;
     form.assert_accepts("k").await;
     world.await_runs(1).await;
-    let mut mover = Mover::eager(database(&world, Role::Worker)).keeping(Duration::from_secs(60));
+    let mut mover = Mover::eager(database(&world, Role::Worker), Duration::from_secs(60));
     for _ in 0..20 {
         mover.step().await.unwrap();
     }
@@ -167,7 +167,7 @@ async fn movers_that_die_anywhere_lose_and_double_nothing() {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut longest = 40_000;
             while !is_over.load(Ordering::Relaxed) {
-                let mut mover = Mover::eager(database.clone());
+                let mut mover = Mover::eager(database.clone(), Duration::ZERO);
                 // Some die before they have reached the server, some after it has committed.
                 let life = Duration::from_micros(rng.u64(500..longest));
                 let mut steps = 0;

@@ -66,7 +66,7 @@ async fn a_replaced_webhook_ends_at_its_time() {
     let successor = replaced(&world, &gateway, &former, "1h");
     let again = format!("webhook replace {}", former.address.webhook);
     world.assert_refused(&again, "being replaced");
-    assert_eq!(world.refusal(format!("{again} --overlap 1d")).0, 2);
+    assert_eq!(world.refusal(format!("{again} --overlap 1y")).0, 2);
     // An hour passes, as far as the database knows; nothing was sent to the successor.
     let past = "UPDATE webhooks SET ends_at = clock_timestamp() WHERE ends_at IS NOT NULL";
     assert_eq!(world.database.execute(past, &[]).await.unwrap(), 1);

@@ -15,9 +15,9 @@ use uuid::Uuid;
 use crate::{
     claims::{self, Claimed},
     outcome::{Cause, EntryOutcome, Rejection},
-    recorder::Recorder,
-    runs::{self, NewRun},
-    signals::{self, Signal},
+    recorder::{Recorded, Recorder},
+    runs::NewRun,
+    signals::Signal,
 };
 
 /// The effect that an entry asks for.
@@ -74,47 +74,8 @@ fn decode(entry: &ReceivedEntry) -> Result<Wish, String> {
         .map_err(|_| "decoding the entry panicked: this is a bug in Letterbox".to_owned())
 }
 
-/// Something that is stored in batches, all or none.
-trait StoredInBatches: Claimed + Sync {
-    fn workspace(&self) -> WorkspaceId;
-
-    fn store(
-        recorder: &Recorder,
-        batch: &[&Self],
-        spilled: &[i64],
-    ) -> impl Future<Output = Result<(), DatabaseError>> + Send;
-}
-
 /// An item, the message in the spill that it was in, and what becomes of it.
 type Item<'e, T> = (&'e T, Option<i64>, &'e mut EntryOutcome);
-
-impl StoredInBatches for Signal {
-    fn workspace(&self) -> WorkspaceId {
-        self.workspace
-    }
-
-    async fn store(
-        recorder: &Recorder,
-        batch: &[&Self],
-        spilled: &[i64],
-    ) -> Result<(), DatabaseError> {
-        signals::store(recorder, batch, spilled).await
-    }
-}
-
-impl StoredInBatches for NewRun {
-    fn workspace(&self) -> WorkspaceId {
-        self.workspace
-    }
-
-    async fn store(
-        recorder: &Recorder,
-        batch: &[&Self],
-        spilled: &[i64],
-    ) -> Result<(), DatabaseError> {
-        runs::store(recorder, batch, spilled).await
-    }
-}
 
 /// Applies entries. Returns one outcome per entry, in their order: `Retry` for those that can't be
 /// stored now, which are all while the database is unavailable.
@@ -141,7 +102,7 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
 }
 
 /// Stores the claimed items of one kind and sets the outcome of every item.
-async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<Item<'_, T>>) {
+async fn store_all<T: Recorded + Claimed + Sync>(recorder: &Recorder, items: Vec<Item<'_, T>>) {
     // A stack of the parts left to store, the next one on top.
     let mut parts = vec![items];
     while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
@@ -173,7 +134,7 @@ async fn store_all<T: StoredInBatches>(recorder: &Recorder, items: Vec<Item<'_, 
 }
 
 /// Stores the claimed items of a part, all or none. Removes the unclaimed ones and rejects them.
-async fn store_claimed<T: StoredInBatches>(
+async fn store_claimed<T: Recorded + Claimed + Sync>(
     recorder: &Recorder,
     part: &mut Vec<Item<'_, T>>,
 ) -> Result<(), DatabaseError> {

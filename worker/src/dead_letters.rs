@@ -44,7 +44,7 @@ pub(crate) async fn publish(
     };
     match publisher.publish(dead_letter).await {
         Ok(()) => {
-            metrics::DEAD_LETTERS.add([queue.to_owned(), rejection.cause.label().to_owned()], 1);
+            metrics::DEAD_LETTERS.add([queue.to_owned(), rejection.cause.to_string()], 1);
             tracing::error!(queue, message_id, reason, "dead-lettered");
             Ok(())
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use letterbox_broker::retry_delays;
+use letterbox_common::text_enum;
 use letterbox_database::{DatabaseError, Fault};
 
 /// The outcome of processing an entry.
@@ -30,37 +31,17 @@ pub(crate) struct Rejection {
     pub(crate) reason: String,
 }
 
-/// The kinds of rejections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// It can't be decoded.
-    Malformed,
-    /// No gateway has claimed it.
-    Unclaimed,
-    /// The database refuses it.
-    Refused,
-    /// The workers that processed it died.
-    Deadly,
-}
-
-impl Cause {
-    /// One word for metrics.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Unclaimed => "unclaimed",
-            Self::Refused => "refused",
-            Self::Deadly => "deadly",
-        }
-    }
-}
-
-impl From<&DatabaseError> for Rejection {
-    fn from(error: &DatabaseError) -> Self {
-        Self {
-            cause: Cause::Refused,
-            reason: error.to_string(),
-        }
+text_enum! {
+    /// The kinds of rejections, by their words for the metrics.
+    pub(crate) enum Cause {
+        /// It can't be decoded.
+        Malformed = "malformed",
+        /// No gateway has claimed it.
+        Unclaimed = "unclaimed",
+        /// The database refuses it.
+        Refused = "refused",
+        /// The workers that processed it died.
+        Deadly = "deadly",
     }
 }
 
@@ -68,7 +49,10 @@ impl From<&DatabaseError> for EntryOutcome {
     fn from(error: &DatabaseError) -> Self {
         match error.fault {
             Fault::Transient => Self::Retry,
-            Fault::Permanent => Self::Reject(error.into()),
+            Fault::Permanent => Self::Reject(Rejection {
+                cause: Cause::Refused,
+                reason: error.to_string(),
+            }),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The dependencies shared by everything that records entries.
 
+use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{Database, DatabaseError, Transaction, Work};
 
 use crate::{executor::Hand, spill, stored_bytes::StoredBytes};
@@ -13,6 +14,23 @@ pub(crate) struct Recorder {
     pub(crate) max_daily_bytes: u64,
     /// Told when runs are recorded: it may have places for them.
     pub(crate) hand: Hand,
+}
+
+/// What entries become, recorded in batches.
+pub(crate) trait Recorded: Sized {
+    fn workspace(&self) -> WorkspaceId;
+
+    /// Stores all of a batch, or nothing, and takes these messages out of the spill. It is
+    /// committed when this returns.
+    ///
+    /// # Errors
+    /// Transient when the database is unavailable: whether it committed is then unknown, and
+    /// doesn't matter because a repeat changes nothing. Permanent when one breaks a constraint.
+    fn store(
+        recorder: &Recorder,
+        batch: &[&Self],
+        spilled: &[i64],
+    ) -> impl Future<Output = Result<(), DatabaseError>> + Send;
 }
 
 impl Recorder {

@@ -9,7 +9,7 @@ use std::{pin::pin, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use futures_util::StreamExt;
-use lapin::{Connection, ConnectionProperties, Event};
+use lapin::{Channel, Connection, ConnectionProperties, Event, options::ConfirmSelectOptions};
 use letterbox_common::process::readiness::Component;
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use crate::{
     BrokerError, BrokerTarget,
     error::{CLOSE_TIMEOUT, with_timeout},
     metrics,
-    topology::{self, QueueLength},
+    topology::{self, ANSWER_TIMEOUT, QueueLength},
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,6 +25,14 @@ const BACKOFF_MIN: Duration = Duration::from_millis(200);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A session that lasted this long was healthy: the next delay is the shortest again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(2);
+
+/// Opens a channel on which every publish is confirmed.
+pub(crate) async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
+    let channel = with_timeout(ANSWER_TIMEOUT, connection.create_channel()).await?;
+    let confirming = channel.confirm_select(ConfirmSelectOptions::default());
+    with_timeout(ANSWER_TIMEOUT, confirming).await?;
+    Ok(channel)
+}
 
 /// The work done on one connection.
 pub trait Session: Send + Sync {

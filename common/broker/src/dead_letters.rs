@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use lapin::{
     Channel, Connection,
     message::Delivery,
-    options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, ConfirmSelectOptions},
+    options::{BasicAckOptions, BasicGetOptions, BasicNackOptions},
     types::AMQPValue,
 };
 use sha2::{Digest, Sha256};
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::{
     BrokerError, BrokerTarget, ReceivedEntry,
-    connection::connect_any,
+    connection::{connect_any, open_channel},
     decode,
     error::{CLOSE_TIMEOUT, with_timeout},
     message::{MANDATORY, republished},
@@ -162,13 +162,7 @@ impl DeadLetters {
     /// Connects as `name`, without taking anything yet.
     pub async fn open(target: &BrokerTarget, name: &str) -> Result<Self, BrokerError> {
         let connection = connect_any(target, name).await?;
-        let opening = async {
-            let channel = connection.create_channel().await?;
-            let confirms = ConfirmSelectOptions::default();
-            channel.confirm_select(confirms).await?;
-            Ok(channel)
-        };
-        let channel = with_timeout(ANSWER_TIMEOUT, opening).await?;
+        let channel = open_channel(&connection).await?;
         Ok(Self {
             connection,
             channel,

@@ -13,14 +13,14 @@ use futures_util::{StreamExt, stream::FuturesOrdered};
 use jiff::Timestamp;
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection,
-    options::{ConfirmSelectOptions, QueueDeleteOptions},
+    options::QueueDeleteOptions,
     types::{AMQPValue, FieldTable},
 };
 use letterbox_common::{fail_point::fails, webhook::KeptHeaders};
 
 use crate::{
     BrokerError, BrokerTarget,
-    connection::connect_any,
+    connection::{connect_any, open_channel},
     error::{CLOSE_TIMEOUT, close_channel, with_timeout},
     message::{MANDATORY, properties},
     topology::{
@@ -224,14 +224,8 @@ impl SignalChannel {
         app_id: &str,
         queue_name: &str,
     ) -> Result<Self, NotPublished> {
-        let opening = async {
-            let channel = connection.create_channel().await?;
-            let waiting = queue_length(&channel, queue_name).await?;
-            let confirms = ConfirmSelectOptions::default();
-            channel.confirm_select(confirms).await?;
-            Ok((channel, waiting))
-        };
-        let (channel, waiting) = with_timeout(ANSWER_TIMEOUT, opening).await?;
+        let channel = open_channel(connection).await?;
+        let waiting = with_timeout(ANSWER_TIMEOUT, queue_length(&channel, queue_name)).await?;
         let app_id = app_id.to_owned();
         let opened = Self { channel, app_id };
         if waiting >= MAX_WAITING {

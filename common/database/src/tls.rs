@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -16,14 +16,15 @@ use crate::settings::ServerCheck;
 use letterbox_common::process::settings::SettingError;
 
 pub(super) fn connector(check: &ServerCheck) -> Result<MakeRustlsConnect, SettingError> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
+    let provider = ring::default_provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| SettingError::new("DATABASE_URL", error))?;
     let config = match check {
         ServerCheck::None => builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+            .with_custom_certificate_verifier(Arc::new(AnyServer(algorithms))),
         ServerCheck::Full { roots } => {
             builder.with_root_certificates(load_roots(roots.as_deref())?)
         }
@@ -52,7 +53,7 @@ fn load_roots(file: Option<&Path>) -> Result<RootCertStore, SettingError> {
 /// Trusts any certificate, as `sslmode=require` means: the connection is encrypted, the server not
 /// verified.
 #[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
+struct AnyServer(WebPkiSupportedAlgorithms);
 
 impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
@@ -72,12 +73,7 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
+        verify_tls12_signature(message, certificate, signature, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -86,15 +82,10 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
+        verify_tls13_signature(message, certificate, signature, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.0.supported_schemes()
     }
 }

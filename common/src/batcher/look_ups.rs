@@ -1,6 +1,6 @@
 //! Look-ups: work of a batcher that returns one output for each item.
 
-use super::{Asked, BatchWork, Batcher, Unanswered};
+use super::{Asked, BatchWork, Batcher};
 
 /// Work that returns one output for each item, all at the same time.
 pub trait LookUp: Send + Sync + 'static {
@@ -16,15 +16,6 @@ pub trait LookUp: Send + Sync + 'static {
         &self,
         items: Vec<Self::Item>,
     ) -> impl Future<Output = Result<Vec<Self::Output>, Self::Error>> + Send;
-}
-
-/// Why a look-up has no output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LookUpError<E> {
-    /// The batcher did not answer.
-    Unanswered(Unanswered),
-    /// The batch failed.
-    Failed(E),
 }
 
 /// Look-ups as the work of a batcher.
@@ -50,17 +41,9 @@ impl<L: LookUp> BatchWork for LookUps<L> {
 }
 
 impl<L: LookUp> Batcher<LookUps<L>> {
-    /// Looks up one item.
-    pub fn look_up(
-        &self,
-        item: L::Item,
-    ) -> impl Future<Output = Result<L::Output, LookUpError<L::Error>>> + use<L> {
+    /// Looks up one item. `None` if the batcher did not answer, or the batch failed.
+    pub fn look_up(&self, item: L::Item) -> impl Future<Output = Option<L::Output>> + use<L> {
         let asked = self.ask(item);
-        async {
-            asked
-                .await
-                .map_err(LookUpError::Unanswered)?
-                .map_err(LookUpError::Failed)
-        }
+        async { asked.await.ok()?.ok() }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{look_ups::LookUpError, *};
+use super::*;
 
 const LIMITS: BatchLimits = BatchLimits {
     max_queued: 100,
@@ -67,9 +67,16 @@ fn bench(limits: BatchLimits) -> Bench {
     }
 }
 
-type Caller = tokio::task::JoinHandle<Result<u32, LookUpError<&'static str>>>;
+type Caller = tokio::task::JoinHandle<Option<u32>>;
 
 impl Bench {
+    /// Waits until so many batches have begun.
+    async fn await_begun(&self, number: usize) {
+        while self.begun.load(SeqCst) < number {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Asks in a task of its own, and lets it run until it waits.
     async fn begin(&self, n: u32) -> Caller {
         let batcher = self.batcher.clone();
@@ -90,7 +97,7 @@ impl Bench {
 
 async fn assert_all_answered(callers: Vec<Caller>) {
     for (n, caller) in callers.into_iter().enumerate() {
-        let its_own = Ok(n as u32 * 4);
+        let its_own = Some(n as u32 * 4);
         assert_eq!(caller.await.unwrap(), its_own);
     }
 }
@@ -109,14 +116,12 @@ async fn a_failed_batch_answers_every_caller_and_the_next_one_works() {
     let bench = bench(LIMITS);
     bench.gate.add_permits(10);
     let (one, two) = tokio::join!(bench.batcher.look_up(1), bench.batcher.look_up(2));
-    let failed = Err(LookUpError::Failed("odd"));
-    assert_eq!((one, two), (failed.clone(), failed));
-    assert_eq!(bench.batcher.look_up(4).await, Ok(8));
+    assert_eq!((one, two), (None, None));
+    assert_eq!(bench.batcher.look_up(4).await, Some(8));
 }
 
 #[tokio::test]
 async fn what_waits_is_bounded_by_count_and_by_bytes() {
-    let overloaded = Err(LookUpError::Unanswered(Unanswered::Overloaded));
     let by_count = BatchLimits {
         max_queued: 2,
         max_batch: 1,
@@ -131,11 +136,11 @@ async fn what_waits_is_bounded_by_count_and_by_bytes() {
         let bench = bench(limits);
         // One is under way, two wait, the fourth is refused.
         let waiting = bench.begin_many(3).await;
-        assert_eq!(bench.batcher.look_up(8).await, overloaded);
+        assert_eq!(bench.batcher.ask(8).await, Err(Unanswered::Overloaded));
         bench.gate.add_permits(4);
         assert_all_answered(waiting).await;
         let again = bench.batcher.look_up(8).await;
-        assert_eq!(again, Ok(16), "there is room again");
+        assert_eq!(again, Some(16), "there is room again");
     }
 }
 
@@ -181,9 +186,9 @@ async fn who_has_given_up_costs_nothing() {
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
     bench.gate.add_permits(2);
-    assert_eq!(busy.await.unwrap(), Ok(4));
+    assert_eq!(busy.await.unwrap(), Some(4));
     // The odd one would have failed the batch.
-    assert_eq!(waits.await.unwrap(), Ok(8));
+    assert_eq!(waits.await.unwrap(), Some(8));
 }
 
 #[tokio::test]
@@ -198,33 +203,49 @@ async fn a_second_task_helps_where_the_first_is_held_up() {
     assert_eq!(bench.batches.load(SeqCst), 2, "the first one goes on");
 
     let callers = bench.begin_many(2).await;
-    let helped = async {
-        while bench.begun.load(SeqCst) < 4 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    in_time(helped).await;
+    in_time(bench.await_begun(4)).await;
     bench.gate.add_permits(2);
     in_time(assert_all_answered(callers)).await;
 }
 
 #[tokio::test]
+async fn who_is_held_up_is_waited_for_once() {
+    let bench = bench(BatchLimits {
+        max_in_flight: 3,
+        ..LIMITS
+    });
+    let mut callers = bench.begin_many(2).await;
+    assert_eq!(bench.begun.load(SeqCst), 1, "the second one waits");
+    in_time(bench.await_begun(2)).await;
+    callers.push(bench.begin(4).await);
+    tokio::task::yield_now().await;
+    assert_eq!(bench.begun.load(SeqCst), 3, "the third one does not");
+    bench.gate.add_permits(3);
+    assert_all_answered(callers).await;
+}
+
+#[tokio::test]
 async fn as_many_as_before_are_gathered() {
-    for gather in [Duration::from_secs(60), Duration::from_millis(1)] {
-        let bench = bench(BatchLimits { gather, ..LIMITS });
-        // One, and the others behind it.
-        let callers = bench.begin_many(3).await;
-        bench.gate.add_permits(10);
-        in_time(assert_all_answered(callers)).await;
-        if gather > Duration::from_secs(1) {
-            let first = bench.begin(0).await;
-            assert_eq!(bench.begun.load(SeqCst), 2, "two gather again");
-            in_time(assert_all_answered(vec![first, bench.begin(2).await])).await;
-            assert_eq!(bench.begun.load(SeqCst), 3);
-        } else {
-            in_time(assert_all_answered(bench.begin_many(1).await)).await;
-        }
-    }
+    let gather = Duration::from_secs(60);
+    let bench = bench(BatchLimits { gather, ..LIMITS });
+    // One, and the others behind it.
+    let callers = bench.begin_many(3).await;
+    bench.gate.add_permits(10);
+    in_time(assert_all_answered(callers)).await;
+    let first = bench.begin(0).await;
+    assert_eq!(bench.begun.load(SeqCst), 2, "two gather again");
+    in_time(assert_all_answered(vec![first, bench.begin(2).await])).await;
+    assert_eq!(bench.begun.load(SeqCst), 3);
+}
+
+#[tokio::test]
+async fn nobody_gathers_without_end() {
+    let gather = Duration::from_millis(1);
+    let bench = bench(BatchLimits { gather, ..LIMITS });
+    let callers = bench.begin_many(3).await;
+    bench.gate.add_permits(10);
+    in_time(assert_all_answered(callers)).await;
+    in_time(assert_all_answered(bench.begin_many(1).await)).await;
 }
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
@@ -267,15 +288,25 @@ impl BatchWork for Idling {
     }
 }
 
-#[tokio::test]
-async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
+/// With its gate, and how often it was idle.
+fn idling(max_in_flight: usize) -> (Batcher<Idling>, Arc<Semaphore>, Arc<AtomicUsize>) {
     let gate = Arc::new(Semaphore::new(0));
     let idle = Arc::new(AtomicUsize::new(0));
     let work = Idling {
         gate: gate.clone(),
         idle: idle.clone(),
     };
-    let batcher = Batcher::start("test", LIMITS, work, &TaskTracker::new());
+    let limits = BatchLimits {
+        max_in_flight,
+        ..LIMITS
+    };
+    let batcher = Batcher::start("test", limits, work, &TaskTracker::new());
+    (batcher, gate, idle)
+}
+
+#[tokio::test]
+async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
+    let (batcher, gate, idle) = idling(1);
     let ask = || {
         let batcher = batcher.clone();
         tokio::spawn(async move { batcher.ask(()).await })
@@ -295,17 +326,7 @@ async fn it_is_idle_also_when_the_last_one_in_the_queue_has_given_up() {
 
 #[tokio::test]
 async fn it_is_idle_when_the_last_task_at_work_is_done() {
-    let gate = Arc::new(Semaphore::new(0));
-    let idle = Arc::new(AtomicUsize::new(0));
-    let work = Idling {
-        gate: gate.clone(),
-        idle: idle.clone(),
-    };
-    let limits = BatchLimits {
-        max_in_flight: 2,
-        ..LIMITS
-    };
-    let batcher = Batcher::start("test", limits, work, &TaskTracker::new());
+    let (batcher, gate, idle) = idling(2);
     let is_idle = async |times| {
         while idle.load(SeqCst) < times {
             tokio::task::yield_now().await;

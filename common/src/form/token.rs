@@ -1,11 +1,9 @@
 //! The token of a form link: its only credential. It is shown once and never stored; the database
 //! holds its SHA-256.
 
-use std::fmt;
-
 use crate::{
     random::{RandomError, random_hex},
-    secret::Secret,
+    secret::{Secret, never_printed},
 };
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -86,17 +84,7 @@ impl TryFrom<&[u8]> for TokenHash {
     }
 }
 
-impl fmt::Debug for FormToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FormToken(…)")
-    }
-}
-
-impl fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenHash(…)")
-    }
-}
+never_printed!(FormToken, TokenHash);
 
 #[cfg(test)]
 mod tests {

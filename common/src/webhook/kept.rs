@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use http::header::HeaderName;
+use http::header::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use super::{Headers, Rules, Tool};
+use super::{Headers, Rules, Tool, only};
+use crate::json_object::text_of;
 
 /// Maximum names that a webhook adds.
 const MAX_NAMES: usize = 8;
@@ -138,11 +139,9 @@ impl KeptNames {
         let mut kept = KeptHeaders::default();
         let mut room = MAX_BYTES;
         for (name, is_signed) in &self.0 {
-            let mut values = headers.get_all(name).iter();
-            let (Some(value), None) = (values.next(), values.next()) else {
+            let Some(Ok(value)) = only(headers, name).map(HeaderValue::to_str) else {
                 continue;
             };
-            let Ok(value) = value.to_str() else { continue };
             let length = name.as_str().len() + value.len();
             if length > room {
                 continue;
@@ -194,9 +193,7 @@ impl KeptHeaders {
     /// As they are stored: JSON text, or `None` if nothing was kept.
     #[must_use]
     pub fn to_json(&self) -> Option<String> {
-        #[expect(clippy::expect_used, reason = "maps of strings always serialize")]
-        let json = || serde_json::to_string(self).expect("maps of strings always serialize");
-        (!self.is_empty()).then(json)
+        (!self.is_empty()).then(|| text_of(self))
     }
 
     /// Reads what was stored; nothing if it is nothing of this kind.

@@ -16,7 +16,7 @@ use ring::hmac;
 use subtle::ConstantTimeEq;
 
 use super::{algorithm::Algorithm, public_key::PublicKey, signature::SigningKey};
-use crate::secret::Secret;
+use crate::secret::{Secret, never_printed};
 
 /// Maximum keys of one webhook: two while one takes the place of another.
 const MAX_KEYS: usize = 2;
@@ -161,12 +161,8 @@ impl Key {
 /// The bit of an algorithm; of RSA, one for each length.
 fn bits(algorithm: Algorithm) -> u8 {
     match algorithm {
-        Algorithm::HmacSha256 => 1,
-        Algorithm::HmacSha512 => 1 << 1,
-        Algorithm::HmacSha1 => 1 << 2,
-        Algorithm::Ed25519 => 1 << 3,
-        Algorithm::EcdsaP256 => 1 << 4,
         Algorithm::RsaSha256 => 0b111 << 5,
+        one => 1 << one as u8,
     }
 }
 
@@ -222,8 +218,4 @@ fn written_keys(text: &str) -> impl Iterator<Item = Option<Vec<u8>>> {
     })
 }
 
-impl std::fmt::Debug for Keys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keys(…)")
-    }
-}
+never_printed!(Keys);

@@ -20,7 +20,7 @@ pub use keys::{InvalidKey, Keys, Kinds};
 pub use same_by::{InvalidSameBy, SameBy};
 pub use scheme::{
     Encoding, Handshake, Header, Headers, Reply, Rules, RulesError, SecretEncoding, Signed,
-    Template, TimeFormat, WebhookRequest, echo, is_asked, secret_for,
+    Template, TimeFormat, WebhookRequest, echo, is_asked, only, secret_for,
 };
 pub use signature::{InvalidSignature, SIGNATURE_HEADER, Signature, SigningKey, generate_secret};
 pub use tools::{Described, KindPlace, SecretMaker, Tool, UnknownTool, tools_of, tools_that_fit};

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::{
     random::{RandomError, random_hex},
-    secret::Secret,
+    secret::{Secret, never_printed},
 };
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -100,11 +100,7 @@ impl SigningKey {
     }
 }
 
-impl fmt::Debug for SigningKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SigningKey(…)")
-    }
-}
+never_printed!(SigningKey);
 
 #[cfg(test)]
 mod tests {

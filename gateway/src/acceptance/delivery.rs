@@ -48,8 +48,6 @@ impl IntakeItem for Delivery {
     type Door = WebhookId;
     type Entry = WebhookDelivery;
 
-    const NAME: &'static str = "deliveries";
-
     fn key(&self) -> DeliveryKey {
         self.key
     }

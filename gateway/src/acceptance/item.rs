@@ -11,9 +11,6 @@ pub(crate) trait IntakeItem: Send + Sync + 'static {
     type Door: Door;
     type Entry: Entry + Send + Sync;
 
-    /// The name of the batcher in metrics.
-    const NAME: &'static str;
-
     /// The key to claim.
     fn key(&self) -> ClaimKey<Self::Door>;
 

@@ -19,8 +19,8 @@ use super::{
     item::IntakeItem,
 };
 use crate::{
-    claims::{Answers, Claims, Outcome},
-    open_batches::{BatchId, Outlet, Settlements, Spill},
+    claims::{Answers, Claims, Door, Outcome},
+    open_batches::{Outlet, Settlements, Spill},
     work_queues::WorkQueues,
 };
 use letterbox_common::{
@@ -110,7 +110,8 @@ impl<I: IntakeItem> Lane<I> {
                 Err(error) => error,
             };
             // The claim may have committed unseen. Its lease ends, so that a retry can take over.
-            self.fail(groups.iter().map(|group| group.batch));
+            let settlements = &self.parts.settlements;
+            settlements.fail(groups.iter().map(|group| group.batch));
             let workspace = |(_, one): &(_, WaitingItem<I>)| one.item.workspace();
             match divide(Group::items(groups), &error, workspace) {
                 Ok(smaller) => parts.extend(smaller.into_iter().map(Group::regroup)),
@@ -131,7 +132,7 @@ impl<I: IntakeItem> Lane<I> {
         let contexts = items.map(|waiting| waiting.item.receipt().traceparent.as_str());
         let mut span = batch(
             SpanKind::Internal,
-            || format!("claim {}", I::NAME),
+            || format!("claim {}", I::Door::KIND),
             contexts,
         );
         let claimed = self.parts.claims.claim(&wanted).await;
@@ -187,13 +188,10 @@ impl<I: IntakeItem> Lane<I> {
         kept.into_iter()
             .for_each(|group| group.answer(Outcome::First));
         // If the spill has committed unseen, what is in it is stored all the same.
-        self.fail(left.iter().map(|group| group.message.batch));
+        let settlements = &self.parts.settlements;
+        settlements.fail(left.iter().map(|group| group.message.batch));
         left.into_iter()
             .for_each(|group| group.answer(Outcome::Unavailable));
-    }
-
-    fn fail(&self, batches: impl IntoIterator<Item = BatchId>) {
-        self.parts.settlements.fail(batches);
     }
 }
 

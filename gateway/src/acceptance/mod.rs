@@ -18,7 +18,10 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::{delivery::Delivery, lane::LaneParts, submission::Submission};
 use self::{item::IntakeItem, lane::Lane};
-use crate::{claims::Outcome, metrics};
+use crate::{
+    claims::{Door, Outcome},
+    metrics,
+};
 use letterbox_common::batcher::{BatchLimits, Batcher};
 
 /// Maximum items that one lane takes at once: the size that suits PostgreSQL and RabbitMQ best.
@@ -47,9 +50,10 @@ impl<I: IntakeItem> Acceptance<I> {
             max_in_flight: usize::from(lanes),
             gather: Duration::ZERO,
         };
-        let counter = |outcome: &Outcome| metrics::INTAKE.under([I::NAME, outcome.as_str()]);
+        let name = I::Door::KIND.as_str();
+        let counter = |outcome: &Outcome| metrics::INTAKE.under([name, outcome.as_str()]);
         Self {
-            lanes: Batcher::start(I::NAME, limits, Lane::new(parts), tasks),
+            lanes: Batcher::start(name, limits, Lane::new(parts), tasks),
             outcomes: Outcome::ALL.iter().map(counter).collect(),
         }
     }

@@ -21,8 +21,6 @@ impl IntakeItem for Submission {
     type Door = TokenHash;
     type Entry = FormSubmission;
 
-    const NAME: &'static str = "submissions";
-
     fn key(&self) -> SubmissionKey {
         self.key
     }

@@ -101,22 +101,12 @@ impl Admission {
             let token = Subject::Token(token);
             Some((token, self.exhausted.next_in(token)?))
         });
-        let Some((subject, next_in)) = exhausted else {
-            return self.count(client, token, closed_too).await;
-        };
         // A dead token has no limit of its own, and must be answered like an unknown one.
-        if self.ask(Admittance::Find { token }).await?.is_open {
+        if let Some((subject, next_in)) = exhausted
+            && self.ask(Admittance::Find { token }).await?.is_open
+        {
             return Err(refuse(subject, next_in));
         }
-        self.count(client, token, closed_too).await
-    }
-
-    async fn count(
-        &self,
-        client: ClientAddress,
-        token: Option<TokenHash>,
-        closed_too: bool,
-    ) -> Result<Option<LiveForm>, NotAdmitted> {
         let counting = Admittance::Count {
             client,
             token,
@@ -138,7 +128,7 @@ impl Admission {
 
     async fn ask(&self, request: Admittance) -> Result<Answer, NotAdmitted> {
         let answer = self.requests.look_up(request).await;
-        answer.map_err(|_| NotAdmitted::Unavailable)
+        answer.ok_or(NotAdmitted::Unavailable)
     }
 }
 

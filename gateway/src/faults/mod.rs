@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use letterbox_common::{
     form::TokenHash,
@@ -67,10 +68,8 @@ impl Faults {
         let shared = Arc::<SharedFaults>::default();
         let ended = CancellationToken::new();
         let writing = write(database, shared.clone());
-        let until = ended.clone();
-        tasks.spawn(vital("faults", async move {
-            let _ = until.run_until_cancelled(writing).await;
-        }));
+        let writing = ended.clone().run_until_cancelled_owned(writing);
+        tasks.spawn(vital("faults", writing.map(drop)));
         Self {
             shared,
             _ends: ended.drop_guard(),

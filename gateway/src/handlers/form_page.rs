@@ -33,9 +33,8 @@ async fn page(
 ) -> Result<Response, Refusal> {
     let client = gateway.proxies.client(peer, request.headers());
     let live = form::read(gateway, client, token, request).await?;
-    let challenge = live
-        .definition
-        .least_seconds
-        .map(|seconds| gateway.proofs.challenge(token, seconds));
+    let challenge = gateway
+        .proofs
+        .challenge(token, live.definition.least_seconds);
     form_page::with_form(&gateway.documents, &live, challenge)
 }

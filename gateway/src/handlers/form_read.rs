@@ -34,9 +34,7 @@ pub(crate) async fn handle(
     let hash = given.unwrap_or_else(|| TokenHash::of_text(""));
     let form = form::read(gateway, client, hash, request).await?;
     let definition = &form.definition;
-    let challenge = definition
-        .least_seconds
-        .map(|seconds| gateway.proofs.challenge(hash, seconds));
+    let challenge = gateway.proofs.challenge(hash, definition.least_seconds);
     let mut response = response::json(StatusCode::OK, definition.json.clone());
     if let Some(challenge) = challenge.and_then(|one| HeaderValue::try_from(one.0).ok()) {
         response.headers_mut().insert(CHALLENGE_HEADER, challenge);

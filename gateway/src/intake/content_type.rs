@@ -1,6 +1,7 @@
 //! The check of the content type.
 
 use hyper::header::{self, HeaderMap};
+use letterbox_common::webhook::only;
 
 use crate::error::Refusal;
 
@@ -40,11 +41,8 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// The media type, without parameters, if there is one.
 fn media_type(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut given = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(value), None) = (given.next(), given.next()) else {
-        return None;
-    };
-    let media_type = value.as_bytes().split(|b| *b == b';').next()?;
+    let given = only(headers, header::CONTENT_TYPE)?.as_bytes();
+    let media_type = given.split(|b| *b == b';').next()?;
     Some(media_type.trim_ascii())
 }
 

@@ -4,7 +4,7 @@
 //! Until then, every query of this gateway for claims names the batches that are confirmed, so that
 //! the repeat of an answered item is a duplicate although the database does not know yet.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, mem, sync::Arc};
 
 use letterbox_broker::retry_delays;
 use letterbox_database::{Database, DatabaseError};
@@ -83,10 +83,6 @@ impl Settlements {
         }
     }
 
-    fn take_failed(&self) -> BTreeSet<BatchId> {
-        std::mem::take(&mut self.known.lock().failed)
-    }
-
     /// Writes outcomes whenever no claim will, until `stop`; then the remaining ones, once.
     pub async fn run(self: Arc<Self>, database: Database, stop: CancellationToken) {
         let mut pauses = retry_delays(FIRST_PAUSE);
@@ -106,7 +102,7 @@ impl Settlements {
     }
 
     async fn write(self: &Arc<Self>, database: &Database) -> Result<(), DatabaseError> {
-        let failed = self.take_failed();
+        let failed = mem::take(&mut self.known.lock().failed);
         if !failed.is_empty() {
             // First, because senders may be retrying already.
             let batches = Vec::from_iter(failed.iter().copied());

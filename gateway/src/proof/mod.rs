@@ -84,14 +84,15 @@ impl Proofs {
         }
     }
 
-    /// Creates a challenge for a form that is read now.
-    pub(crate) fn challenge(&self, token: TokenHash, least_seconds: i16) -> Challenge {
+    /// Creates a challenge for a form that is read now, if it wants a proof.
+    pub(crate) fn challenge(&self, token: TokenHash, least: Option<i16>) -> Option<Challenge> {
+        let least_seconds = least?;
         let seconds = Timestamp::now().as_second();
         let bits = self.bits + self.pressures.bits(token);
         let said = format!("{seconds}.{bits}.{least_seconds}");
         let parts = [&token.as_bytes()[..], said.as_bytes()];
         let mac = self.keys.sign(PURPOSE, &parts);
-        Challenge(format!("{said}.{mac}"))
+        Some(Challenge(format!("{said}.{mac}")))
     }
 
     /// Checks the member `proof` of a submission against its idempotency key.

@@ -63,19 +63,16 @@ impl Pressure {
     fn look<T>(&self, look: impl FnOnce(&mut Window) -> T) -> T {
         let now = Instant::now();
         let mut kept = self.0.lock();
-        let window = kept.get_or_insert(Window {
+        let fresh = |before| Window {
             began: now,
             refused: 0,
-            before: 0,
-        });
+            before,
+        };
+        let window = kept.get_or_insert_with(|| fresh(0));
         let passed = now.duration_since(window.began);
         if passed >= WINDOW {
             let is_next = passed < 2 * WINDOW;
-            *window = Window {
-                began: now,
-                refused: 0,
-                before: if is_next { window.refused } else { 0 },
-            };
+            *window = fresh(if is_next { window.refused } else { 0 });
         }
         look(window)
     }

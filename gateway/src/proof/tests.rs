@@ -36,7 +36,7 @@ fn check(
 #[test]
 fn a_proof_is_of_one_form_and_one_key() {
     let proofs = proofs(KEYS);
-    let challenge = proofs.challenge(token("a"), 0);
+    let challenge = proofs.challenge(token("a"), Some(0)).unwrap();
     let solved = nonce(&challenge, "k");
     let proof = json!({"challenge": challenge, "nonce": solved});
     assert_eq!(check(&proofs, token("a"), "k", &proof), Ok(()));
@@ -54,7 +54,7 @@ fn a_proof_is_of_one_form_and_one_key() {
 #[test]
 fn what_is_no_proof_is_refused() {
     let proofs = proofs(KEYS);
-    let challenge = proofs.challenge(token("a"), 0);
+    let challenge = proofs.challenge(token("a"), Some(0)).unwrap();
     let solved = nonce(&challenge, "k");
     let easier = challenge.0.replace(".8.0.", ".0.0.");
     assert_ne!(easier, challenge.0);
@@ -93,7 +93,7 @@ fn what_is_no_proof_is_refused() {
 #[test]
 fn nobody_is_faster_than_a_person() {
     let proofs = proofs(KEYS);
-    let challenge = proofs.challenge(token("a"), 60);
+    let challenge = proofs.challenge(token("a"), Some(60)).unwrap();
     let proof = json!({"challenge": challenge, "nonce": nonce(&challenge, "k")});
     let checked = check(&proofs, token("a"), "k", &proof);
     assert_eq!(checked, Err(Unproven::TooSoon));

@@ -64,8 +64,8 @@ impl fmt::Display for Shown<'_> {
 #[serde(untagged)]
 enum FieldValue<'a> {
     Text(String),
-    Number(&'a RawValue),
-    Boolean(bool),
+    /// A number, or a boolean.
+    Given(&'a RawValue),
 }
 
 /// Checks the members of `payload`, an object, against `form`. Returns the accepted members as JSON
@@ -131,11 +131,10 @@ fn check<'a>(
                 None => FieldValue::Text(text),
             }
         }
-        FieldType::Number => FieldValue::Number(number(given)?),
+        FieldType::Number => FieldValue::Given(number(given)?),
         FieldType::Checkbox => match given.get() {
-            "true" => FieldValue::Boolean(true),
             "false" if field.required => return Err(FieldProblem::NotTicked),
-            "false" => FieldValue::Boolean(false),
+            "true" | "false" => FieldValue::Given(given),
             _ => return Err(FieldProblem::NotBoolean),
         },
     };

@@ -5,15 +5,15 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use letterbox_common::{
-    RandomError,
     batcher::LookUp,
     cache::Cache,
-    sealing::{KeyRing, OpenError, Place, Seal, SealError},
+    sealing::{KeyRing, OpenError, Place, Seal},
     webhook::{WebhookAddress, generate_secret},
 };
 use letterbox_database::{Database, DatabaseError};
@@ -24,17 +24,6 @@ use super::{
     verifier::{Checks, Verifier},
 };
 use crate::metrics;
-
-/// The decoy could not be created.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DecoyError {
-    #[error(transparent)]
-    Random(#[from] RandomError),
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    #[error("{0}")]
-    Key(String),
-}
 
 /// The result of a look-up.
 #[derive(Clone)]
@@ -94,12 +83,12 @@ pub(super) struct Decoy {
 
 impl KeysByAddress {
     /// Creates the look-up and its decoy.
-    pub(super) fn new(database: Database, keys: KeyRing) -> Result<Self, DecoyError> {
+    pub(super) fn new(database: Database, keys: KeyRing) -> Result<Self, Box<dyn Error>> {
         let secret = generate_secret()?;
         let address = WebhookAddress::generate();
         let sealed = keys.seal(place(address), secret.expose())?;
         let verifier = Verifier::new(Checks::decoy(), (address.webhook, 0), &secret, None);
-        let verifier = Arc::new(verifier.map_err(DecoyError::Key)?);
+        let verifier = Arc::new(verifier?);
         Ok(Self {
             database,
             keys,

@@ -13,8 +13,9 @@ mod second_look;
 mod store;
 mod verifier;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{error::Error, net::IpAddr, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use letterbox_common::{
     batcher::{BatchLimits, Batcher, LookUps},
     cache::Cache,
@@ -29,12 +30,11 @@ use tokio_util::{
 };
 
 use self::look_up::{FoundSecret, KeysByAddress};
+use self::{second_look::SecondLooks, verifier::Verifier};
 pub(crate) use self::{
-    look_up::DecoyError,
     store::STATEMENTS,
     verifier::{Presented, Proven},
 };
-use self::{second_look::SecondLooks, verifier::Verifier};
 use crate::{faults::WebhookFault, recent::Counts};
 
 const MAX_CACHED: usize = 10_000;
@@ -79,15 +79,13 @@ impl WebhookSecrets {
         database: Database,
         keys: KeyRing,
         tasks: &TaskTracker,
-    ) -> Result<Self, DecoyError> {
+    ) -> Result<Self, Box<dyn Error>> {
         let by_address = KeysByAddress::new(database, keys)?;
         let kinds = Arc::<Kinds>::default();
         let noticing = notice_kinds(by_address.database.clone(), kinds.clone());
         let ended = CancellationToken::new();
-        let until = ended.clone();
-        tasks.spawn(vital("webhook_kinds", async move {
-            let _ = until.run_until_cancelled(noticing).await;
-        }));
+        let noticing = ended.clone().run_until_cancelled_owned(noticing);
+        tasks.spawn(vital("webhook_kinds", noticing.map(drop)));
         let start = |name| {
             let lookups = LookUps(by_address.clone());
             Batcher::start(name, BatchLimits::SMALL_ITEMS, lookups, tasks)
@@ -217,7 +215,7 @@ impl WebhookSecrets {
             false => &self.lookup,
         };
         let found = lookup.look_up(address).await;
-        found.map_err(|_| VerifyError::Unavailable)
+        found.ok_or(VerifyError::Unavailable)
     }
 
     fn is_suspect(&self, client: ClientAddress) -> bool {
@@ -234,9 +232,9 @@ impl WebhookSecrets {
 async fn notice_kinds(database: Database, kinds: Arc<Kinds>) {
     loop {
         let ways = store::find_ways(&database).await.unwrap_or_default();
-        for way in ways {
-            let known = way.tool.parse::<Tool>().ok().and_then(Tool::rules);
-            let custom = || Rules::parse(way.rules.as_deref()?).ok();
+        for (tool, rules) in ways {
+            let known = tool.parse::<Tool>().ok().and_then(Tool::rules);
+            let custom = || Rules::parse(rules.as_deref()?).ok();
             if let Some(rules) = known.or_else(custom) {
                 kinds.add(rules.algorithm);
             }

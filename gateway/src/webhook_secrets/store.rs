@@ -28,18 +28,10 @@ LEFT JOIN webhooks w
     AND w.deleted_at IS NULL AND (w.ends_at IS NULL OR w.ends_at > statement_timestamp())
 LEFT JOIN decoy_webhooks d ON d.is_known = (w.webhook_id IS NOT NULL)";
 
-    /// How the tools sign for which there are webhooks.
-    pub(super) fn find_ways() -> Vec<StoredWay> = "
+    /// How the tools sign for which there are webhooks: their names, with the rules as JSON text of
+    /// what is custom.
+    pub(super) fn find_ways() -> Vec<(String, Option<String>)> = "
 SELECT DISTINCT tool, rules FROM webhooks WHERE deleted_at IS NULL AND tool <> 'letterbox'";
-}
-
-/// How a tool signs.
-#[derive(FromRow)]
-pub(super) struct StoredWay {
-    /// Its name.
-    pub(super) tool: String,
-    /// The rules as JSON text, if it is custom.
-    pub(super) rules: Option<String>,
 }
 
 /// The secret behind an address.

@@ -117,8 +117,7 @@ fn oidc(settings: &DeskSettings) -> Result<Option<Oidc>, SettingError> {
         let problem = "is needed where LETTERBOX_OIDC_ISSUER is set";
         SettingError::new("LETTERBOX_OIDC_CLIENT_ID", problem)
     })?;
-    let secret = CLIENT_SECRET.read()?;
-    let secret = secret.ok_or_else(|| CLIENT_SECRET.missing())?;
+    let secret = CLIENT_SECRET.require()?;
     let oidc = Oidc::new(issuer, client, secret, settings.addresses.desk());
     oidc.map(Some)
         .map_err(|error| SettingError::new("LETTERBOX_OIDC_ISSUER", error))

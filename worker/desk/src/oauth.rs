@@ -11,6 +11,8 @@ use oauth2::{
 };
 use subtle::ConstantTimeEq;
 
+use crate::oidc::Begun;
+
 /// The path below which authorization servers send people back, each to its own host: so what one
 /// of them gives is never taken for what another gave.
 pub(crate) const CALLBACK: &str = "/accounts/callback/";
@@ -26,18 +28,8 @@ pub(crate) fn way_back(grant: &GrantStatus, desk: &str) -> Option<String> {
     Some(format!("{desk}{CALLBACK}{}", host(grant)?))
 }
 
-/// An authorization that has begun: the redirect, and the state that the browser keeps until the
-/// callback.
-pub(crate) struct BegunAuthorization {
-    pub(crate) to: String,
-    pub(crate) kept: String,
-}
-
 /// Begins the authorization of an account; `None` if the account needs none.
-pub(crate) fn begin(
-    grant: &GrantStatus,
-    desk: &str,
-) -> Result<Option<BegunAuthorization>, ParseError> {
+pub(crate) fn begin(grant: &GrantStatus, desk: &str) -> Result<Option<Begun>, ParseError> {
     let (Some(authorize_url), Some(back)) = (&grant.authorize_url, way_back(grant, desk)) else {
         return Ok(None);
     };
@@ -54,7 +46,7 @@ pub(crate) fn begin(
     let account = grant.account_id.to_string();
     let handed_in = grant.handed_in.to_string();
     let kept = [state.secret(), verifier.secret(), &account, &handed_in];
-    Ok(Some(BegunAuthorization {
+    Ok(Some(Begun {
         to: to.into(),
         kept: kept.map(String::as_str).join("."),
     }))

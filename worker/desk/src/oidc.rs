@@ -112,7 +112,7 @@ impl Attempts {
     }
 }
 
-/// A sign-in that has begun.
+/// A sign-in, or an authorization, that has begun.
 pub(crate) struct Begun {
     /// Where the browser is sent.
     pub(crate) to: String,

@@ -46,7 +46,7 @@ pub(crate) fn router(desk: Arc<Desk>) -> Router {
         .route("/runs/{id}/retry", post(runs::retry))
         .merge(forms())
         .route("/accounts", get(accounts::list).post(accounts::connect))
-        .route("/accounts/oauth", post(accounts::connect_by_grant))
+        .route("/accounts/oauth", post(accounts::connect))
         .route("/accounts/callback", post(accounts::hand_in))
         .route("/accounts/callback/{host}", get(accounts::come_back))
         .route("/accounts/{id}/authorize", get(accounts::authorize))

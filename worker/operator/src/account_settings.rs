@@ -68,12 +68,6 @@ pub enum AccountSecret {
 }
 
 impl AccountSecret {
-    /// A token.
-    #[must_use]
-    pub fn bearer(token: &[u8]) -> Self {
-        Self::Bearer(Secret::new(token.to_vec()))
-    }
-
     /// The value of the account's header; `None` if that comes from a token server.
     pub(crate) fn value(&self) -> Option<Secret> {
         let scheme = |scheme: &str, value: &[u8]| [scheme.as_bytes(), value].concat();

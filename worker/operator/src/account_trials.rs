@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use letterbox_common::ids::{AccountId, UserId, WorkspaceId};
 use letterbox_database::{FromRow, statements};
 use letterbox_workflow::rehearsal::SampledStep;
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::{Instant, sleep};
 
 use crate::{AccountRow, Operator, Reason, Result, asking::Sought, run_detail::FailedAnswer};
@@ -41,7 +41,7 @@ pub struct TrialRow {
     pub path: Option<String>,
     /// The step of a draft that was sent.
     #[serde(skip)]
-    #[row(with = step)]
+    #[row(with = known)]
     pub step: Option<SampledStep>,
     /// When it was asked for, by the database's clock.
     pub asked_at: Timestamp,
@@ -56,17 +56,14 @@ pub struct TrialRow {
     /// The status of the answer; `None` if none came.
     pub status: Option<i32>,
     /// The beginning of the answer. A stranger may have written it.
-    #[row(with = answer)]
+    #[row(with = known)]
     pub answer: Option<FailedAnswer>,
     /// Why an action would fail, or be tried again; `None` if it would be done.
     pub error: Option<String>,
 }
 
-fn answer(json: Option<&str>) -> Option<FailedAnswer> {
-    serde_json::from_str(json?).ok()
-}
-
-fn step(json: Option<&str>) -> Option<SampledStep> {
+/// What was stored, if it is still known here.
+fn known<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
     serde_json::from_str(json?).ok()
 }
 

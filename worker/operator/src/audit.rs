@@ -111,13 +111,8 @@ impl Operator {
 
     /// Lists the newest entries of the audit log, at most `limit`.
     pub async fn audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditEntry>> {
-        let AuditFilter {
-            workspace,
-            subject,
-            since,
-            before,
-        } = filter;
-        let subject = subject.as_deref();
-        audit(self, *workspace, subject, *since, *before, limit.into()).await
+        let AuditFilter { since, before, .. } = *filter;
+        let subject = filter.subject.as_deref();
+        audit(self, filter.workspace, subject, since, before, limit.into()).await
     }
 }

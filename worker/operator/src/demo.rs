@@ -148,7 +148,7 @@ impl Operator {
         }
         let token = generate_secret()?;
         let account = AccountSettings::of(ACCOUNT, receiver.clone());
-        let secret = AccountSecret::bearer(token.expose());
+        let secret = AccountSecret::Bearer(token);
         let connecting = self.connect_account(keys, workspace, user, &account, &secret);
         connecting.await.map(drop)
     }

@@ -179,18 +179,13 @@ impl PlannedLink {
         &self,
         client: &C,
     ) -> Result<Option<NewFormLink>, C::Error> {
-        let NewFormLink {
-            workspace,
-            workflow,
-            link,
-            ref token,
-        } = self.plain;
+        let plain = &self.plain;
         let created = create_form_link(
             client,
-            workspace,
-            workflow,
-            link,
-            token.hash().as_bytes(),
+            plain.workspace,
+            plain.workflow,
+            plain.link,
+            plain.token.hash().as_bytes(),
             self.wanting_proof.hash().as_bytes(),
             self.closing.at,
             self.closing.after_answers,

@@ -56,7 +56,7 @@ use letterbox_database::{
     health::{OldSchema, schema_version},
     migrations, role_exists,
 };
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tokio_postgres::error::SqlState;
 
@@ -73,7 +73,7 @@ pub use self::{
     },
     demo::Demo,
     deploys::DeployedWorkflow,
-    documents::{Applied, DOCUMENT_SCHEMA, Document, MadeWebhook, Plan, Set, Step, Verb},
+    documents::{Applied, DOCUMENT_SCHEMA, Document, Plan, Set, Step, Verb},
     error::{OperatorError, Reason, Result},
     form_links::{Closing, FormLinkRow, LiveLink, Losing, NewFormLink},
     grants::GrantStatus,
@@ -144,12 +144,6 @@ pub fn statements() -> impl Iterator<Item = &'static Statement> {
         .chain(health::STATEMENTS)
         .flatten()
         .copied()
-}
-
-/// The statements with which the desk works for people, for the test that prepares them under its
-/// role.
-pub fn statements_of_people() -> impl Iterator<Item = &'static Statement> {
-    statements().filter(|one| one.is_of_desk)
 }
 
 /// The result of a migration.
@@ -284,22 +278,9 @@ fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// Tells a member that is `null` from one that is missing.
-mod given {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer, T: Serialize>(
-        value: &Option<T>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-        value: D,
-    ) -> Result<Option<T>, D::Error> {
-        T::deserialize(value).map(Some)
-    }
+/// Reads a member that is there: `null` is something else than a missing one.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
 }
 
 /// Text that was stored; what is not UTF-8 is replaced.

@@ -1,6 +1,6 @@
 //! Times, as people give them.
 
-use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, civil::Date, tz::TimeZone};
 
 /// A moment as people give it: `2026-01-31T08:00:00Z`, a date (its beginning in UTC), `yesterday`
 /// or `today` (the same), or how long ago, such as `90m`, `1h` or `7d`.
@@ -14,19 +14,13 @@ pub fn moment(text: &str) -> Result<Timestamp, &'static str> {
     )
 }
 
-/// A number of seconds, minutes, hours or days, such as `90m`.
+/// A time such as `90m`, `1h 30m` or `7d`.
 #[must_use]
 pub fn span(text: &str) -> Option<SignedDuration> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    let number: u32 = number.parse().ok()?;
-    Some(SignedDuration::from_secs(i64::from(number) * seconds))
+    // A time of day is none.
+    let span: Span = text.parse().ok().filter(|_| !text.contains(':'))?;
+    let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    Some(span).filter(|span| !span.is_negative())
 }
 
 fn at(text: &str, now: Timestamp) -> Option<Timestamp> {
@@ -58,6 +52,8 @@ mod tests {
             ("yesterday", Some("2026-02-28T00:00:00Z")),
             ("90m", Some("2026-03-01T10:30:00Z")),
             ("7d", Some("2026-02-22T12:00:00Z")),
+            ("1h 30m", Some("2026-03-01T10:30:00Z")),
+            ("08:00:00", None),
             ("1", None),
             ("-1h", None),
             ("soon", None),

@@ -158,19 +158,8 @@ impl Noun {
 }
 
 /// A name, or the beginning or ending of an id, of something that has an id of this kind.
+#[derive(Debug, Clone)]
 pub struct Named<I>(Box<str>, PhantomData<fn() -> I>);
-
-impl<I> Clone for Named<I> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone(), PhantomData)
-    }
-}
-
-impl<I> fmt::Debug for Named<I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 impl<I> FromStr for Named<I> {
     type Err = &'static str;

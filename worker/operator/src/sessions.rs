@@ -110,16 +110,6 @@ pub struct Browser {
     pub email: Option<String>,
 }
 
-impl Browser {
-    fn former(&self) -> Option<Vec<u8>> {
-        Some(self.session.as_ref()?.hash().to_vec())
-    }
-
-    fn asked_with(&self) -> Option<Vec<u8>> {
-        Some(self.asked_with.as_ref()?.hash().to_vec())
-    }
-}
-
 impl From<&str> for Browser {
     /// One that has and keeps nothing, at this network address.
     fn from(address: &str) -> Self {
@@ -128,6 +118,10 @@ impl From<&str> for Browser {
             ..Self::default()
         }
     }
+}
+
+fn hash(token: Option<&Token>) -> Option<Vec<u8>> {
+    Some(token?.hash().to_vec())
 }
 
 /// What a sign-out has ended.
@@ -234,7 +228,7 @@ impl Operator {
             &vouched.issuer,
             &vouched.subject,
             vouched.email.as_deref(),
-            browser.former(),
+            hash(browser.session.as_ref()),
             &session.hash(),
         )
         .await?;
@@ -248,7 +242,7 @@ impl Operator {
         link: &Token,
         browser: &Browser,
     ) -> Result<Option<LivingLink>> {
-        Ok(sign_in_link(desk, &link.hash(), browser.asked_with()).await?)
+        Ok(sign_in_link(desk, &link.hash(), hash(browser.asked_with.as_ref())).await?)
     }
 
     /// Begins a session of the desk for the token of a link, which is used up. `None` if the link
@@ -263,9 +257,9 @@ impl Operator {
         let (user,) = begin_session(
             &signing_in(desk, &browser),
             &link.hash(),
-            browser.asked_with(),
+            hash(browser.asked_with.as_ref()),
             browser.email.as_deref(),
-            browser.former(),
+            hash(browser.session.as_ref()),
             &session.hash(),
         )
         .await?;

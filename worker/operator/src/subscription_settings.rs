@@ -26,10 +26,18 @@ pub struct SubscriptionSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<Url>,
     /// Only those of the webhook of this name.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     pub webhook: Option<Nullable<String>>,
     /// Only those of this kind.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     pub signal_kind: Option<Nullable<SignalKind>>,
     /// Only those whose bodies these hold for.
     #[serde(rename = "where", default, skip_serializing_if = "Option::is_none")]

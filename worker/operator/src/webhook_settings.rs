@@ -1,7 +1,7 @@
 //! The settings of a webhook: what they say, whether they fit together, and the statements that
 //! read and write them. Nothing else lists them.
 
-use std::{convert::Infallible, fmt};
+use std::{convert::Infallible, fmt, str::FromStr};
 
 use clap::Args;
 use letterbox_common::{
@@ -86,7 +86,7 @@ pub struct WebhookSettings {
     /// Which one that is, as 'webhook tools' lists them; custom takes --rules [default: letterbox]
     #[arg(long)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[row(with = tool)]
+    #[row(with = known)]
     pub tool: Option<Tool>,
     /// The rules of a custom tool.
     #[arg(skip)]
@@ -95,7 +95,11 @@ pub struct WebhookSettings {
     pub rules: Option<Value>,
     /// Networks that the tool sends from; requests from elsewhere get a 401 [default: any]
     #[arg(long, value_name = "CIDR[,CIDR...]", value_parser = networks)]
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     #[row(with = Some)]
     pub allow_from: Option<Nullable<String>>,
     /// Headers that are kept with each signal, besides those of the tool; at most 8
@@ -107,7 +111,7 @@ pub struct WebhookSettings {
     /// retries have equal bodies]
     #[arg(long, value_name = "body|id|POINTER")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[row(with = same_by)]
+    #[row(with = known)]
     pub same_by: Option<SameBy>,
     /// Where a new webhook's secret is; without it, one is made.
     #[arg(skip)]
@@ -136,11 +140,7 @@ fn networks(text: &str) -> Result<Nullable<String>, Infallible> {
 }
 
 /// One that is not known here, because a newer version has stored it, is shown as none.
-fn tool(name: &str) -> Option<Tool> {
-    name.parse().ok()
-}
-
-fn same_by(text: &str) -> Option<SameBy> {
+fn known<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 

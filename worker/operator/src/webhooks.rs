@@ -51,7 +51,7 @@ RETURNING ", columns!());
 
     /// How the sender of a webhook signs, and what may be done with its secret.
     desk fn signing(webhook: WebhookId) -> Option<SigningRow> = "
-SELECT h.workspace_id AS workspace, h.tool, h.rules,
+SELECT h.workspace_id AS workspace, h.name, h.tool, h.rules,
     coalesce(h.settable_until > now(), false) AS is_settable, h.ends_at IS NULL AS is_replaceable
 FROM workspaces w
 JOIN webhooks h ON h.workspace_id = w.workspace_id AND h.webhook_id = $1
@@ -142,6 +142,7 @@ impl WebhookRow {
 #[derive(FromRow)]
 struct SigningRow {
     workspace: WorkspaceId,
+    name: String,
     #[row(with = str::parse)]
     tool: Result<Tool, UnknownTool>,
     rules: Option<String>,
@@ -179,6 +180,8 @@ pub struct RefusalRow {
 /// A webhook with its secret, which is shown only now.
 #[derive(Debug, Clone)]
 pub struct NewWebhook {
+    /// Its name.
+    pub name: String,
     /// The path that tools send to; it holds the webhook's id.
     pub address: WebhookAddress,
     /// What sends to it.
@@ -197,6 +200,28 @@ impl NewWebhook {
         let secret = self.secret.as_ref()?;
         Some(String::from_utf8_lossy(secret.expose()).into_owned())
     }
+
+    /// A new address for this secret, and the secret as it is stored.
+    fn seal(
+        keys: &dyn Seal,
+        workspace: WorkspaceId,
+        name: &str,
+        (tool, rules): (Tool, &Rules),
+        secret: Secret,
+    ) -> Result<(Self, Vec<u8>)> {
+        let webhook = WebhookId::generate();
+        let place = Place::WebhookSecret { workspace, webhook };
+        let sealed = keys.seal(place, secret.expose())?;
+        let address = WebhookAddress { workspace, webhook };
+        let new = Self {
+            name: name.to_owned(),
+            address,
+            tool,
+            verify_token: verify_token(rules, &secret),
+            secret: Some(secret),
+        };
+        Ok((new, sealed))
+    }
 }
 
 /// A webhook whose secret was set.
@@ -208,28 +233,6 @@ pub struct SetWebhook {
     /// As in [`NewWebhook`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify_token: Option<String>,
-}
-
-impl NewWebhook {
-    /// A new address for this secret, and the secret as it is stored.
-    fn seal(
-        keys: &dyn Seal,
-        workspace: WorkspaceId,
-        (tool, rules): (Tool, &Rules),
-        secret: Secret,
-    ) -> Result<(Self, Vec<u8>)> {
-        let webhook = WebhookId::generate();
-        let place = Place::WebhookSecret { workspace, webhook };
-        let sealed = keys.seal(place, secret.expose())?;
-        let address = WebhookAddress { workspace, webhook };
-        let new = Self {
-            address,
-            tool,
-            verify_token: verify_token(rules, &secret),
-            secret: Some(secret),
-        };
-        Ok((new, sealed))
-    }
 }
 
 impl Operator {
@@ -246,7 +249,7 @@ impl Operator {
         let is_later = settings.secret == Some(SecretFrom::Later);
         let (rules, secret) = settings.check(secret)?;
         let way = (settings.tool(), &rules);
-        let (mut new, sealed) = NewWebhook::seal(keys, workspace, way, secret)?;
+        let (mut new, sealed) = NewWebhook::seal(keys, workspace, &settings.name, way, secret)?;
         let id = new.address.webhook;
         settings.store(self, workspace, id, &sealed).await?;
         new.secret.take_if(|_| is_given || is_later);
@@ -305,9 +308,9 @@ impl Operator {
         let (tool, rules) = found.rules()?;
         let is_given = secret.is_some();
         let secret = usable_secret(&rules, secret)?;
-        let (mut new, sealed) = NewWebhook::seal(keys, found.workspace, (tool, &rules), secret)?;
+        let (workspace, way) = (found.workspace, (tool, &rules));
+        let (mut new, sealed) = NewWebhook::seal(keys, workspace, &found.name, way, secret)?;
         new.secret.take_if(|_| is_given);
-        let workspace = found.workspace;
         let successor = new.address.webhook;
         let seconds = overlap.as_secs_f64();
         let made = replace_webhook(self, workspace, former, successor, &sealed, seconds).await?;

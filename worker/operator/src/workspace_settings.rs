@@ -40,17 +40,29 @@ pub struct WorkspaceSettings {
     pub name: String,
     /// Runs that may start in a calendar month (UTC), or 'unlimited'
     #[arg(long, value_name = "N", value_parser = or_unlimited)]
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     #[row(with = allowance)]
     pub run_allowance: Option<Nullable<u32>>,
     /// Attempts at one action, the first included, or 'default': the setting of the workers
     #[arg(long, value_name = "N", value_parser = or_default)]
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     #[row(with = Some)]
     pub retry_attempts: Option<Nullable<i32>>,
     /// Pause before the second attempt, doubled for each further one, up to an hour; or 'default'
     #[arg(long, value_name = "MS", value_parser = or_default)]
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "given")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "given"
+    )]
     #[row(with = Some)]
     pub retry_first_milliseconds: Option<Nullable<i32>>,
     /// Keep the responses of accounts, sealed, after their runs have succeeded; or drop them then

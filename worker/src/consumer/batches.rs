@@ -39,10 +39,10 @@ fn returns(delivery: &Delivery) -> i64 {
     }
 }
 
-/// Consumes a queue until `stop`, and finishes what was fetched.
+/// Consumes a queue until `stop`, then fetches nothing more and finishes what was fetched.
 pub(super) async fn consume(
     storing: &Storing<'_>,
-    reader: &mut QueueReader,
+    mut reader: QueueReader,
     stop: &CancellationToken,
 ) -> Result<(), BrokerError> {
     while let Some(mut batch) = reader.next(stop).await? {
@@ -67,5 +67,6 @@ pub(super) async fn consume(
             reader.acknowledge(last).await?;
         }
     }
+    reader.close().await;
     Ok(())
 }

@@ -171,7 +171,7 @@ impl Session for QueueSession<'_> {
         let reader = reader.await?;
         component.ready();
         tokio::select! {
-            consumed = self.consume(reader, stop) => consumed,
+            consumed = batches::consume(self.storing, reader, stop) => consumed,
             error = self.declare_again(connection, stop) => Err(error),
         }
     }
@@ -216,16 +216,5 @@ impl QueueSession<'_> {
             }
         }
         pending().await
-    }
-
-    /// Consumes until `stop`, then fetches nothing more and finishes the fetched messages.
-    async fn consume(
-        &self,
-        mut reader: QueueReader,
-        stop: &CancellationToken,
-    ) -> Result<(), BrokerError> {
-        batches::consume(self.storing, &mut reader, stop).await?;
-        reader.close().await;
-        Ok(())
     }
 }

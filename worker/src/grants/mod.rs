@@ -152,7 +152,9 @@ impl Grants {
         let asking = Asking {
             egress: &self.0.egress,
             due,
-            secret: secret.as_ref().and_then(|secret| text(secret)),
+            secret: secret
+                .as_ref()
+                .and_then(|secret| str::from_utf8(secret.expose()).ok()),
             grant: grant.as_ref(),
         };
         let asked = Instant::now();
@@ -300,10 +302,6 @@ async fn send(
     secrets: Vec<String>,
 ) -> Result<oauth2::HttpResponse, AskError> {
     answer::read(&egress.send_as_is(request).await?, &secrets)
-}
-
-fn text(secret: &Secret) -> Option<&str> {
-    std::str::from_utf8(secret.expose()).ok()
 }
 
 fn refused(why: &str) -> NoToken {

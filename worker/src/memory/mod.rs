@@ -77,24 +77,16 @@ impl Mover {
         }
     }
 
-    /// One that moves whatever is stored, and empties whatever is replaced, at once.
+    /// One that moves whatever is stored, and empties whatever is replaced, at once; but keeps the
+    /// claims of submissions for so long.
     #[must_use]
-    pub fn eager(database: Database) -> Self {
+    pub fn eager(database: Database, kept_submissions: Duration) -> Self {
         Self {
             moved_claims: 0,
             kept_deliveries: Duration::ZERO,
-            kept_submissions: Duration::ZERO,
+            kept_submissions,
             emptied_after: Duration::ZERO,
             ..Self::new(database)
-        }
-    }
-
-    /// The same, but keeps the claims of submissions for so long.
-    #[must_use]
-    pub fn keeping(self, kept_submissions: Duration) -> Self {
-        Self {
-            kept_submissions,
-            ..self
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use letterbox_broker::{FormSubmission, Receipt};
 use letterbox_common::ids::{ReleaseId, RunId, WorkflowId, WorkspaceId};
 
-pub(crate) use self::store::{STATEMENTS, store};
+pub(crate) use self::store::STATEMENTS;
 
 /// A submission, ready to be recorded as a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

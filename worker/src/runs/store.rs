@@ -15,7 +15,10 @@ use letterbox_common::{
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 
 use super::NewRun;
-use crate::{metrics, recorder::Recorder};
+use crate::{
+    metrics,
+    recorder::{Recorded, Recorder},
+};
 
 statements! {
     /// Locks the usage of this month, creating missing rows. Returns the workspaces whose runs can
@@ -111,39 +114,39 @@ SELECT workspace_id, count(*) FILTER (WHERE state = 'queued') AS queued,
 FROM inserted GROUP BY workspace_id";
 }
 
-/// Records submissions as runs, all or none, and takes these messages out of the spill. It is
-/// committed when this returns.
-///
-/// # Errors
-/// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
-/// matter because a repeat changes nothing. Permanent when a run breaks a constraint.
-pub(crate) async fn store(
-    recorder: &Recorder,
-    runs: &[&NewRun],
-    spilled: &[i64],
-) -> Result<(), DatabaseError> {
-    let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
-    let batch = RecordRuns::of(runs, most);
-    let RunCounts {
-        queued,
-        refused,
-        bytes,
-    } = recorder.store("record_runs", &batch, spilled).await?;
-    for (workspace, bytes) in bytes {
-        recorder.stored_bytes.add(workspace, None, bytes);
+impl Recorded for NewRun {
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
     }
-    if queued > 0 {
-        recorder.hand.look();
+
+    async fn store(
+        recorder: &Recorder,
+        runs: &[&Self],
+        spilled: &[i64],
+    ) -> Result<(), DatabaseError> {
+        let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
+        let batch = RecordRuns::of(runs, most);
+        let RunCounts {
+            queued,
+            refused,
+            bytes,
+        } = recorder.store("record_runs", &batch, spilled).await?;
+        for (workspace, bytes) in bytes {
+            recorder.stored_bytes.add(workspace, None, bytes);
+        }
+        if queued > 0 {
+            recorder.hand.look();
+        }
+        let repeated = batch.runs.len() as u64 - queued - refused;
+        for (outcome, count) in [
+            ("queued", queued),
+            ("refused", refused),
+            ("repeated", repeated),
+        ] {
+            metrics::RUNS.add([outcome], count);
+        }
+        Ok(())
     }
-    let repeated = batch.runs.len() as u64 - queued - refused;
-    for (outcome, count) in [
-        ("queued", queued),
-        ("refused", refused),
-        ("repeated", repeated),
-    ] {
-        metrics::RUNS.add([outcome], count);
-    }
-    Ok(())
 }
 
 /// A batch, sorted by key, each key once.

@@ -12,7 +12,7 @@ use letterbox_common::{
 };
 
 use self::proposal::Mapped;
-pub(crate) use self::store::{STATEMENTS, store};
+pub(crate) use self::store::STATEMENTS;
 
 /// A delivery, mapped and ready to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,11 @@ use letterbox_database::{DatabaseError, Transaction, Work, replace_nul, statemen
 use postgres_types::ToSql;
 
 use super::{Mapped, Signal};
-use crate::{metrics, recorder::Recorder, stored_bytes::ROW_BYTES};
+use crate::{
+    metrics,
+    recorder::{Recorded, Recorder},
+    stored_bytes::ROW_BYTES,
+};
 
 statements! {
     /// Inserts signals: those that meet the proposal contract with their members, others with the
@@ -27,30 +31,30 @@ ORDER BY workspace_id, signal_id
 ON CONFLICT (workspace_id, signal_id) DO NOTHING";
 }
 
-/// Stores signals, all or none, and takes these messages out of the spill. It is committed when
-/// this returns.
-///
-/// # Errors
-/// Transient when the database is unavailable: whether it committed is then unknown, and doesn't
-/// matter because a repeat changes nothing. Permanent when a signal breaks a constraint.
-pub(crate) async fn store(
-    recorder: &Recorder,
-    signals: &[&Signal],
-    spilled: &[i64],
-) -> Result<(), DatabaseError> {
-    let rows = signals.iter().map(|signal| NewSignal::of(signal));
-    let work = StoreSignals(rows.collect());
-    let stored = recorder.store("store_signals", &work, spilled).await?;
-    for signal in signals {
-        let headers = signal.headers.as_ref().map_or(0, String::len);
-        let bytes = (signal.body.len() + headers) as u64 + ROW_BYTES;
-        recorder
-            .stored_bytes
-            .add(signal.workspace, Some(signal.webhook), bytes);
+impl Recorded for Signal {
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
     }
-    metrics::SIGNALS.increment(stored);
-    metrics::SIGNALS_REPEATED.increment(signals.len() as u64 - stored);
-    Ok(())
+
+    async fn store(
+        recorder: &Recorder,
+        signals: &[&Self],
+        spilled: &[i64],
+    ) -> Result<(), DatabaseError> {
+        let rows = signals.iter().map(|signal| NewSignal::of(signal));
+        let work = StoreSignals(rows.collect());
+        let stored = recorder.store("store_signals", &work, spilled).await?;
+        for signal in signals {
+            let headers = signal.headers.as_ref().map_or(0, String::len);
+            let bytes = (signal.body.len() + headers) as u64 + ROW_BYTES;
+            recorder
+                .stored_bytes
+                .add(signal.workspace, Some(signal.webhook), bytes);
+        }
+        metrics::SIGNALS.increment(stored);
+        metrics::SIGNALS_REPEATED.increment(signals.len() as u64 - stored);
+        Ok(())
+    }
 }
 
 /// Stores a batch and counts the new signals.

@@ -3,7 +3,7 @@
 
 mod store;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use letterbox_common::ids::{WebhookId, WorkspaceId};
 use letterbox_database::Database;
@@ -36,7 +36,7 @@ impl StoredBytes {
         loop {
             let pause = stop.run_until_cancelled(tokio::time::sleep(NOTE_EVERY));
             let goes_on = pause.await.is_some();
-            let counts = self.take();
+            let counts = mem::take(&mut *self.0.lock());
             // Counts that were not written are kept for the next round.
             if !counts.is_empty() && store::note(&database, &counts).await.is_err() {
                 self.count(counts);
@@ -45,10 +45,6 @@ impl StoredBytes {
                 return;
             }
         }
-    }
-
-    fn take(&self) -> ByteCounts {
-        std::mem::take(&mut *self.0.lock())
     }
 
     fn count(&self, more: impl IntoIterator<Item = ((WorkspaceId, Option<WebhookId>), u64)>) {

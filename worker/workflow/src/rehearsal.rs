@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use letterbox_common::json_object::text_of;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -94,9 +95,8 @@ pub struct SampledStep {
 impl SampledStep {
     /// As it is stored.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "strings always serialize")]
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("strings always serialize")
+        text_of(self)
     }
 
     /// What the action sends, the request, and what the policy decides about it; or why there is

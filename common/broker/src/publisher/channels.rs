@@ -10,7 +10,7 @@
 use std::{pin::pin, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use lapin::{Channel, Confirmation, Connection, PublisherConfirm, options::*};
+use lapin::{Channel, Confirmation, Connection, PublisherConfirm};
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior},
@@ -21,15 +21,12 @@ use super::{
     job::{ConfirmSender, Job, PublishError},
 };
 use crate::{
-    BrokerError, Message,
-    error::{close_channel, with_timeout},
-    message::MANDATORY,
+    BrokerError, Message, connection::open_channel, error::close_channel, message::MANDATORY,
     metrics,
 };
 
 /// Maximum number of unconfirmed messages on one channel.
 const UNCONFIRMED_MAX: usize = 2_048;
-const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The age from which a channel is replaced when the broker refuses a message on it.
 const REFUSING_FOR: Duration = Duration::from_secs(5);
 /// How often it is looked at whether anything comes back.
@@ -43,13 +40,6 @@ pub(super) struct Channels {
     /// How long one publish may take.
     pub(super) deadline: Duration,
     pub(super) answers: BrokerAnswers,
-}
-
-pub(super) async fn open_channel(connection: &Connection) -> Result<Channel, BrokerError> {
-    let channel = with_timeout(OPEN_TIMEOUT, connection.create_channel()).await?;
-    let confirming = channel.confirm_select(ConfirmSelectOptions::default());
-    with_timeout(OPEN_TIMEOUT, confirming).await?;
-    Ok(channel)
 }
 
 impl Channels {

@@ -25,12 +25,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::job::PublishError;
-use self::{
-    answers::BrokerAnswers,
-    channels::{Channels, open_channel},
-    job::Job,
+use self::{answers::BrokerAnswers, channels::Channels, job::Job};
+use crate::{
+    BrokerError, Message, Session,
+    connection::{open_channel, publishing_blocked},
+    metrics,
 };
-use crate::{BrokerError, Message, Session, connection::publishing_blocked, metrics};
 
 /// Maximum number of messages that wait to be published; more are refused. Each caller has few
 /// messages, of bounded size.

@@ -11,7 +11,11 @@ use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use url::form_urlencoded;
 
-use super::{parts::WebhookRequest, rules::Rules, words::Handshake};
+use super::{
+    parts::{WebhookRequest, only},
+    rules::Rules,
+    words::Handshake,
+};
 use crate::webhook::keys::Keys;
 
 /// Maximum length of a token that is given back, in bytes.
@@ -153,9 +157,8 @@ pub fn is_asked(query: &str) -> bool {
 #[must_use]
 pub fn echo(request: &WebhookRequest<'_>) -> Option<Reply> {
     let header = |name: &str| {
-        let mut values = request.headers.get_all(name).iter();
-        let value = values.next()?.to_str().ok().filter(|value| fits(value))?;
-        values.next().is_none().then(|| value.to_owned())
+        let value = only(request.headers, name)?.to_str().ok();
+        value.filter(|value| fits(value)).map(str::to_owned)
     };
     match request.method {
         "GET" => {

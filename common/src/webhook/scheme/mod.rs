@@ -13,7 +13,7 @@ mod words;
 pub use self::{
     error::RulesError,
     handshake::{Reply, echo, is_asked},
-    parts::{Headers, WebhookRequest},
+    parts::{Headers, WebhookRequest, only},
     request::Signed,
     rules::{Header, Rules, secret_for},
     template::Template,

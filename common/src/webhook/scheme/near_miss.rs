@@ -71,10 +71,6 @@ impl Rules {
         !self.algorithm.has_public_key() && mac().is_some()
     }
 
-    fn has_signature(&self, request: &WebhookRequest<'_>) -> bool {
-        !self.signatures(request.headers).is_empty()
-    }
-
     /// The ways to write a signature in which the request has one, these rules' own first.
     fn written(&self, request: &WebhookRequest<'_>) -> Vec<Self> {
         let names = request.headers.keys().map(|name| name.as_str());
@@ -92,7 +88,8 @@ impl Rules {
                             algorithm,
                             ..self.clone()
                         };
-                        if rules.has_signature(request) && !written.contains(&rules) {
+                        let has_one = !rules.signatures(request.headers).is_empty();
+                        if has_one && !written.contains(&rules) {
                             written.push(rules);
                         }
                     }

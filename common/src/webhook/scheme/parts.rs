@@ -1,7 +1,16 @@
 //! A request to a webhook, and the parts of it that are signed.
 
+use http::header::{AsHeaderName, HeaderValue};
+
 /// The headers of a request.
 pub type Headers = http::HeaderMap;
+
+/// The value of a header that occurs exactly once.
+#[must_use]
+pub fn only(headers: &Headers, name: impl AsHeaderName) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
+}
 
 /// A request to a webhook, as far as signatures depend on it.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use base64::{
 use jiff::Timestamp;
 
 use super::{
-    parts::{Headers, Parts, WebhookRequest},
+    parts::{Headers, Parts, WebhookRequest, only},
     rules::Rules,
     words::{Encoding, TimeFormat},
 };
@@ -143,14 +143,14 @@ impl Rules {
     /// The id that a sender has given a message, in a scheme that signs one.
     #[must_use]
     pub fn id<'h>(&self, headers: &'h Headers) -> Option<&'h str> {
-        only(headers, self.id_header.as_ref()?, MAX_ID)
+        short(headers, self.id_header.as_ref()?, MAX_ID)
     }
 
     /// Reads the time and the id; `None` if one is missing, repeated, or too long.
     pub(super) fn parts<'h>(&self, headers: &'h Headers) -> Option<Parts<'h>> {
         let mut parts = Parts::default();
         if let Some(name) = &self.timestamp_header {
-            parts.timestamp = only(headers, name, MAX_TIME)?;
+            parts.timestamp = short(headers, name, MAX_TIME)?;
         } else if self.timestamp_key.is_some() || self.timestamp_place.is_some() {
             let mut times = self.times(self.values(headers).next()?);
             parts.timestamp = times.next().filter(|time| time.len() <= MAX_TIME)?;
@@ -166,7 +166,7 @@ impl Rules {
     /// The values of the headers with signatures; each is there once, and not too long.
     fn values<'h>(&self, headers: &'h Headers) -> impl Iterator<Item = &'h str> {
         let names = self.header.names().iter();
-        names.filter_map(|name| only(headers, name, MAX_HEADER))
+        names.filter_map(|name| short(headers, name, MAX_HEADER))
     }
 
     /// The times in a value of the header.
@@ -270,11 +270,9 @@ impl Rules {
 }
 
 /// The value of a header that occurs exactly once and has at most `max` bytes.
-fn only<'h>(headers: &'h Headers, name: &str, max: usize) -> Option<&'h str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next().filter(|value| value.len() <= max)?;
-    let value = value.to_str().ok()?;
-    values.next().is_none().then_some(value)
+fn short<'h>(headers: &'h Headers, name: &str, max: usize) -> Option<&'h str> {
+    let value = only(headers, name).filter(|value| value.len() <= max)?;
+    value.to_str().ok()
 }
 
 #[cfg(test)]

@@ -12,31 +12,22 @@ use super::{
     parts::{Parts, WebhookRequest},
     words::TimeFormat,
 };
-use crate::as_text::serde_as_text;
+use crate::{as_text::serde_as_text, text_enum};
 
 const MAX_TEMPLATE: usize = 200;
 
-/// A part of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Body,
-    Timestamp,
-    Id,
-    Method,
-    Url,
-    Path,
-    Query,
+text_enum! {
+    /// A part of a request, as it is written.
+    enum Place {
+        Body = "{body}",
+        Timestamp = "{timestamp}",
+        Id = "{id}",
+        Method = "{method}",
+        Url = "{url}",
+        Path = "{path}",
+        Query = "{query}",
+    }
 }
-
-const PLACES: [(&str, Place); 7] = [
-    ("{body}", Place::Body),
-    ("{timestamp}", Place::Timestamp),
-    ("{id}", Place::Id),
-    ("{method}", Place::Method),
-    ("{url}", Place::Url),
-    ("{path}", Place::Path),
-    ("{query}", Place::Query),
-];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
@@ -63,9 +54,8 @@ impl FromStr for Template {
         let mut pieces = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            let begun = PLACES
-                .iter()
-                .find_map(|(written, place)| Some((rest.strip_prefix(written)?, *place)));
+            let mut places = Place::ALL.iter();
+            let begun = places.find_map(|place| Some((rest.strip_prefix(place.as_str())?, *place)));
             rest = match begun {
                 Some((after, place)) => {
                     pieces.push(Piece::Place(place));
@@ -88,7 +78,7 @@ impl FromStr for Template {
         let close: Vec<_> = template.close().collect();
         let both = |a, b| close.contains(&(a, b)) || close.contains(&(b, a));
         template.is_time_close = both(Place::Timestamp, Place::Id);
-        template.is_body_close = PLACES.iter().any(|(_, other)| both(Place::Body, *other));
+        template.is_body_close = Place::ALL.iter().any(|other| both(Place::Body, *other));
         Ok(template)
     }
 }
@@ -167,8 +157,8 @@ impl Template {
             text.contains(char::is_alphabetic) && text.chars().all(in_word)
         };
         let is_known = |word: &str| {
-            let mut known = PLACES.iter();
-            known.any(|(written, _)| written.trim_matches(['{', '}']) == word)
+            let mut known = Place::WORDS.iter();
+            known.any(|written| written.trim_matches(['{', '}']) == word)
         };
         words
             .filter(|word| is_word(word))

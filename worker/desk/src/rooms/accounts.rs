@@ -97,52 +97,36 @@ async fn found(visit: &Visit, place: PageWorkspace) -> Result<AccountsPage<'_>, 
     })
 }
 
-/// Connects an account of the person.
+/// Connects an account of the person, or one that gets its tokens by OAuth 2.0.
 pub(crate) async fn connect(visit: Visit) -> Answered {
     let form = &visit.asked.form;
     let workspace: WorkspaceId = id(visit.given("workspace")?)?;
-    let Ok(base_url) = visit.given("base_url")?.parse() else {
-        let words = "The address is no URL: begin with https:// and a host.";
-        return refusal(&visit, words).await;
-    };
-    let account = AccountSettings {
-        header: form.get("header").map(str::to_owned),
-        sender: form.get("sender").map(|sender| sender.trim().to_owned()),
-        ..AccountSettings::of(visit.given("name")?, base_url)
-    };
-    let secret = secret(&visit)?;
-    let operator = &visit.operator;
-    let keys = operator.recipient(SealedColumn::AccountCredential).await?;
-    let connecting = operator.connect_account(&keys, workspace, visit.user, &account, &secret);
-    match or_refusal(connecting.await)? {
-        Ok(_) => Ok(see_list("accounts", workspace)),
-        Err(refused) => refusal(&visit, &refused).await,
-    }
-}
-
-/// Connects an account of the person that gets its tokens by OAuth 2.0.
-pub(crate) async fn connect_by_grant(visit: Visit) -> Answered {
-    let form = &visit.asked.form;
-    let workspace: WorkspaceId = id(visit.given("workspace")?)?;
     let url = |name| form.get(name).map(Url::parse).transpose();
-    let (Ok(Some(base_url)), Ok(Some(token_url)), Ok(authorize_url)) =
+    let (Ok(Some(base_url)), Ok(token_url), Ok(authorize_url)) =
         (url("base_url"), url("token_url"), url("authorize_url"))
     else {
         let words = "An address is no URL: begin with https:// and a host.";
         return refusal(&visit, words).await;
     };
-    let secret = form.get("client_secret").map(str::trim);
-    let secret = secret.map(|secret| Secret::new(secret.as_bytes().to_vec()));
-    let secret = AccountSecret::Client(secret);
+    let text = |name| form.get(name).map(|text| text.trim().to_owned());
+    let secret = match token_url {
+        None => secret(&visit)?,
+        Some(_) => {
+            let secret = text("client_secret");
+            AccountSecret::Client(secret.map(|secret| Secret::new(secret.into_bytes())))
+        }
+    };
     let account = AccountSettings {
-        token_url: Some(token_url),
+        header: form.get("header").map(str::to_owned),
+        sender: text("sender"),
+        token_url,
         authorize_url,
-        client_id: Some(visit.given("client_id")?.trim().to_owned()),
-        scope: form.get("scope").map(|scope| scope.trim().to_owned()),
+        client_id: text("client_id"),
+        scope: text("scope"),
         ..AccountSettings::of(visit.given("name")?, base_url)
     };
     let operator = &visit.operator;
-    let keys = operator.recipient(SealedColumn::ClientSecret).await?;
+    let keys = operator.recipient(SealedColumn::AccountCredential).await?;
     let connecting = operator.connect_account(&keys, workspace, visit.user, &account, &secret);
     match or_refusal(connecting.await)? {
         Ok(connected) if account.authorize_url.is_some() => Ok(see(&format!(

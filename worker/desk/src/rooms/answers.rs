@@ -2,13 +2,14 @@
 
 use askama::Template;
 use axum::{
+    BoxError,
     body::Body,
     http::header,
     response::{IntoResponse, Response},
 };
 use futures_util::stream;
 use letterbox_common::ids::{RunId, WorkflowId};
-use letterbox_operator::{Column, Csv, FormAnswer, OperatorError, WorkflowDetail};
+use letterbox_operator::{Column, Csv, FormAnswer, WorkflowDetail};
 
 use super::{To, Visit, id, or_refusal};
 use crate::{
@@ -99,7 +100,7 @@ pub(crate) async fn file(To(visit, workflow): To<WorkflowId>) -> Answered {
         };
         piece.extend(style.answers(&answers, columns)?);
         let next = answers.last().map(|last| Some(last.run_id));
-        Ok::<_, FileError>(Some((piece, (reader, next))))
+        Ok::<_, BoxError>(Some((piece, (reader, next))))
     });
     let headers = [
         (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
@@ -110,13 +111,4 @@ pub(crate) async fn file(To(visit, workflow): To<WorkflowId>) -> Answered {
     ];
     let response: Response = (headers, Body::from_stream(pieces)).into_response();
     Ok(response)
-}
-
-/// Why a file breaks off.
-#[derive(Debug, thiserror::Error)]
-enum FileError {
-    #[error(transparent)]
-    Operator(#[from] OperatorError),
-    #[error(transparent)]
-    Csv(#[from] csv::Error),
 }

@@ -1,7 +1,7 @@
 //! The draft of a workflow: the JSON text that the next deploy takes. Pages change some of its
 //! members, and all else stays as it was written.
 
-use letterbox_common::json_object;
+use letterbox_common::{form::Form, ids::WorkflowId, json_object};
 use letterbox_operator::{OperatorError, Problem, Reason, WorkflowDetail};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -92,11 +92,18 @@ pub(super) fn version(draft: Option<&str>) -> String {
     hex::encode(Sha256::digest(draft.unwrap_or_default()))
 }
 
-/// Only the owner of a workflow says what it does.
-pub(super) async fn need_owner(visit: &Visit, workflow: &WorkflowDetail) -> Result<(), Trouble> {
+/// The form of a draft, if it has one that is complete.
+pub(super) fn form_of(workflow: &WorkflowDetail) -> Option<Form> {
+    let form = workflow.definition.as_ref()?["form"].clone();
+    serde_json::from_value(form).ok()
+}
+
+/// A workflow of the person: only its owner says what it does.
+pub(super) async fn owned(visit: &Visit, workflow: WorkflowId) -> Result<WorkflowDetail, Trouble> {
+    let workflow = visit.operator.workflow(workflow).await?;
     let rights = visit.rights(workflow.row.workspace_id).await?;
     match workflow.row.owner_id == visit.user && rights.may_run() {
-        true => Ok(()),
+        true => Ok(workflow),
         false => Err(refused("Only its owner changes what a form asks and does.")),
     }
 }

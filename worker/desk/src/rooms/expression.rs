@@ -1,6 +1,6 @@
 //! Answers in templates, and what is asked of them in expressions, for who chooses from lists.
 
-use letterbox_common::form::FieldType;
+use letterbox_common::form::{Field, FieldType};
 use serde_json::Value;
 
 /// How an answer can be compared: a name, in words, and the operator.
@@ -14,13 +14,12 @@ pub(super) const COMPARISONS: [(&str, &str, &str); 6] = [
 ];
 
 /// The expression that asks for an answer; otherwise why there is none.
-pub(super) fn condition(field: &Value, compare: &str, than: &str) -> Result<String, &'static str> {
+pub(super) fn condition(field: &Field, compare: &str, than: &str) -> Result<String, &'static str> {
     let mut known = COMPARISONS.iter();
     let (.., operator) = known
         .find(|one| one.0 == compare)
         .ok_or("Choose how it is compared.")?;
-    let answer = answer_of(field["key"].as_str().unwrap_or_default());
-    let kind = field["type"].as_str().and_then(|kind| kind.parse().ok());
+    let answer = answer_of(&field.key);
     let has_value = !matches!(*operator, "" | "not ");
     if has_value == than.is_empty() {
         return Err(match has_value {
@@ -28,28 +27,28 @@ pub(super) fn condition(field: &Value, compare: &str, than: &str) -> Result<Stri
             false => "Whether an answer is given is compared with nothing: empty that.",
         });
     }
-    let mut choices = field["choices"].as_array().into_iter().flatten();
-    if has_value && field["choices"].is_array() && !choices.any(|choice| choice == than) {
+    let choices = &field.choices;
+    if has_value && !choices.is_empty() && !choices.iter().any(|choice| choice == than) {
         return Err("Compare it with one of its list.");
     }
     if !has_value {
         // Zero is an answer, too.
-        return Ok(match kind {
-            Some(FieldType::Number) => format!("{operator}({answer} is defined)"),
+        return Ok(match field.kind {
+            FieldType::Number => format!("{operator}({answer} is defined)"),
             _ => format!("{operator}{answer}"),
         });
     }
-    let value = match kind {
-        Some(FieldType::Number) => match than.parse::<f64>() {
+    let value = match field.kind {
+        FieldType::Number => match than.parse::<f64>() {
             Ok(number) if number.is_finite() => number.to_string(),
             _ => return Err("Compare a number with a number, such as 2.5."),
         },
-        Some(FieldType::Checkbox) => return Err("Of a tick: choose whether it is ticked."),
+        FieldType::Checkbox => return Err("Of a tick: choose whether it is ticked."),
         _ if matches!(*operator, "==" | "!=") => Value::from(than).to_string(),
         _ => return Err("Only a number is more or less than something."),
     };
     // What was left out can't be compared.
-    let compared = match field["required"] == true {
+    let compared = match field.required {
         true => answer,
         false => format!("{answer} is defined and {answer}"),
     };
@@ -95,8 +94,10 @@ mod tests {
 
     #[test]
     fn what_an_answer_must_be_is_an_expression() {
-        let field =
-            |kind: &str, required: bool| json!({"key": "a", "type": kind, "required": required});
+        let read = |field| serde_json::from_value::<Field>(field).unwrap();
+        let field = |kind: &str, required: bool| {
+            read(json!({"key": "a", "label": "", "type": kind, "required": required}))
+        };
         for (field, compare, than, expression) in [
             (
                 field("text", true),
@@ -136,7 +137,10 @@ mod tests {
             (field("checkbox", true), "given", "true"),
             (field("text", true), "differs", ""),
             (
-                json!({"key": "a", "type": "text", "choices": ["A", "B"]}),
+                Field {
+                    choices: vec!["A".to_owned(), "B".to_owned()],
+                    ..field("text", false)
+                },
                 "is",
                 "a",
             ),

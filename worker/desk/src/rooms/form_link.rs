@@ -3,13 +3,15 @@
 use askama::Template;
 use axum::response::Response;
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use letterbox_common::ids::WorkflowId;
+use letterbox_common::{
+    form::{Field, FieldType},
+    ids::WorkflowId,
+};
 use letterbox_operator::{Closing, NewFormLink, WorkflowDetail};
 use qrcode::{Color, QrCode};
-use serde_json::Value;
 use url::form_urlencoded;
 
-use super::{To, Visit, refused};
+use super::{To, Visit, draft::form_of, refused};
 use crate::{
     pages::filters,
     response::{Answered, Trouble, see},
@@ -60,21 +62,16 @@ struct NewLinkPage {
 impl NewLinkPage {
     /// Answers to the first questions, as a link brings them.
     fn example(&self) -> String {
-        let definition = self.workflow.definition.as_ref();
-        let fields = definition.and_then(|all| all["form"]["fields"].as_array());
-        let fields = fields.into_iter().flatten();
-        let answer = |field: &'_ Value| match field["type"].as_str() {
-            Some("text" | "textarea") => {
-                let first = field["choices"][0].as_str().unwrap_or("answer");
-                Some((field["key"].as_str()?.to_owned(), first.to_owned()))
+        let fields = form_of(&self.workflow).map(|form| form.fields);
+        let answer = |field: Field| match field.kind {
+            FieldType::Text | FieldType::Textarea => {
+                let first = field.choices.into_iter().next();
+                Some((field.key, first.unwrap_or_else(|| "answer".to_owned())))
             }
-            Some("email") => Some((
-                field["key"].as_str()?.to_owned(),
-                "ada@example.com".to_owned(),
-            )),
+            FieldType::Email => Some((field.key, "ada@example.com".to_owned())),
             _ => None,
         };
-        let answers = fields.filter_map(answer).take(2);
+        let answers = fields.into_iter().flatten().filter_map(answer).take(2);
         form_urlencoded::Serializer::new(String::new())
             .extend_pairs(answers)
             .finish()

@@ -4,7 +4,7 @@ use askama::Template;
 use letterbox_common::states::Proof;
 use letterbox_operator::{HistoryEntry, Member};
 use serde_json::{Map, Value};
-use url::Url;
+use url::{Position, Url};
 
 use super::{PageWorkspace, Visit, id, name_of, refused};
 use crate::{pages::filters, response::Answered};
@@ -133,13 +133,8 @@ impl HistoryPage {
 /// Scheme, host and port of an address.
 fn host_of(value: &Value) -> Option<String> {
     let url = Url::parse(value.as_str()?).ok()?;
-    let port = url.port().map(|port| format!(":{port}"));
-    let host = url.host_str().unwrap_or_default();
-    Some(format!(
-        "{}://{host}{}",
-        url.scheme(),
-        port.unwrap_or_default()
-    ))
+    let host = &url[Position::BeforeHost..Position::AfterPort];
+    Some(format!("{}://{host}", url.scheme()))
 }
 
 /// A value, cut; `None` if it says nothing.

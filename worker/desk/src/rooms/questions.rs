@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     To, Visit,
-    draft::{self, Members, NotSaved, arrange, free, item, member, need_owner, version, written},
+    draft::{self, Members, NotSaved, arrange, free, item, member, owned, version, written},
 };
 use crate::response::{Answered, Trouble, see};
 
@@ -38,7 +38,18 @@ struct QuestionsPage<'v> {
     not_saved: NotSaved,
 }
 
-impl QuestionsPage<'_> {
+impl<'v> QuestionsPage<'v> {
+    fn of(visit: &'v Visit, workflow: WorkflowDetail, edited: Edited, not_saved: NotSaved) -> Self {
+        Self {
+            visit,
+            edited,
+            version: version(workflow.text.as_deref()),
+            is_saved: visit.asked.query.get("saved").is_some(),
+            workflow,
+            not_saved,
+        }
+    }
+
     /// The place of a mistake, as the page calls it.
     #[expect(
         clippy::unused_self,
@@ -240,23 +251,15 @@ fn free_key(label: &str, others: &[Field]) -> String {
 
 /// The questions of the draft, for who may change them.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
-    let workflow = visit.operator.workflow(workflow).await?;
-    need_owner(&visit, &workflow).await?;
-    let page = QuestionsPage {
-        visit: &visit,
-        edited: Edited::of(workflow.definition.as_ref().unwrap_or(&Value::Null)),
-        version: version(workflow.text.as_deref()),
-        is_saved: visit.asked.query.get("saved").is_some(),
-        workflow,
-        not_saved: NotSaved::default(),
-    };
+    let workflow = owned(&visit, workflow).await?;
+    let edited = Edited::of(workflow.definition.as_ref().unwrap_or(&Value::Null));
+    let page = QuestionsPage::of(&visit, workflow, edited, NotSaved::default());
     Ok(visit.page("Questions", &page))
 }
 
 /// Saves the draft with what was filled in.
 pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
-    let workflow = visit.operator.workflow(workflow).await?;
-    need_owner(&visit, &workflow).await?;
+    let workflow = owned(&visit, workflow).await?;
     let edited = Edited::posted(&visit)?;
     let text = edited.within(workflow.text.as_deref().unwrap_or_default());
     let unmeant = edited.unmeant.map(|at| Problem {
@@ -277,15 +280,8 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
         let id = workflow.row.workflow_id;
         return Ok(see(&format!("/forms/{id}/questions?saved=yes{at}")));
     };
-    let page = QuestionsPage {
-        visit: &visit,
-        // Whoever saves once more has been told.
-        version: version(workflow.text.as_deref()),
-        is_saved: false,
-        workflow,
-        edited,
-        not_saved,
-    };
+    // Whoever saves once more has been told.
+    let page = QuestionsPage::of(&visit, workflow, edited, not_saved);
     Ok(visit.refusal("Questions", &page))
 }
 

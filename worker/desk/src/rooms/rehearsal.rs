@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use askama::Template;
 use jiff::Timestamp;
 use letterbox_common::{
-    form::{Field, FieldType, Form},
+    form::{Field, FieldType},
     ids::{AccountId, WorkflowId},
 };
 use letterbox_operator::{RehearsedAction, SampledStep, TrialRow, WorkflowDetail, words};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{
     To, Visit,
-    draft::{need_owner, version, written},
+    draft::{form_of, owned, version, written},
     id, or_refusal, refused,
 };
 use crate::{
@@ -89,13 +89,9 @@ async fn found(
     workflow: WorkflowId,
     answer: impl Fn(usize, &Field) -> String,
 ) -> Result<RehearsalPage<'_>, Trouble> {
-    let workflow = visit.operator.workflow(workflow).await?;
-    need_owner(visit, &workflow).await?;
-    let form = workflow.definition.as_ref().map(|all| all["form"].clone());
-    let form = serde_json::from_value::<Form>(form.unwrap_or_default());
-    let fields = form
-        .map_err(|_| refused("The draft has no form yet."))?
-        .fields;
+    let workflow = owned(visit, workflow).await?;
+    let form = form_of(&workflow).ok_or_else(|| refused("The draft has no form yet."))?;
+    let fields = form.fields;
     let answers = fields.iter().enumerate();
     Ok(RehearsalPage {
         visit,

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use letterbox_common::Token;
 use letterbox_operator::{LivingLink, Operator, OperatorError};
 
-use super::{Stranger, Visit};
+use super::{Stranger, Visit, refused};
 use crate::{
     desk::Desk,
     oidc::{Oidc, OidcError},
@@ -98,8 +98,7 @@ pub(crate) async fn ask_issuer(Stranger(asked, _share): Stranger) -> Answered {
         }
         Err(error) => {
             tracing::warn!(%error, "nobody can sign in by the issuer");
-            let words = "The issuer can't be asked now. Try again.".to_owned();
-            Err(Trouble::Refused(words))
+            Err(refused("The issuer can't be asked now. Try again."))
         }
     }
 }
@@ -116,16 +115,16 @@ pub(crate) async fn come_back(Stranger(asked, _share): Stranger) -> Answered {
         Err(OidcError::TooMany) => return Err(Trouble::Busy),
         Err(error) => {
             tracing::warn!(%error, address = asked.address, "a sign-in by the issuer failed");
-            let words = "You were not signed in. Begin again at /sign-in.".to_owned();
-            return Err(Trouble::Refused(words));
+            return Err(refused("You were not signed in. Begin again at /sign-in."));
         }
     };
     let session = Operator::begin_session_by(&desk.database, &vouched, asked.browser()).await?;
     let session = session.ok_or_else(|| {
-        let words = "You are no user here: whoever runs this Letterbox can make you one, with the \
-            e-mail address that the issuer has verified. If you were here before, sign in by a \
-            link first, and then by the issuer in the same browser.";
-        Trouble::Refused(words.to_owned())
+        refused(
+            "You are no user here: whoever runs this Letterbox can make you one, with the e-mail \
+             address that the issuer has verified. If you were here before, sign in by a link \
+             first, and then by the issuer in the same browser.",
+        )
     })?;
     let begun = Cookie::SignIn.set("", desk.is_https());
     Ok((begun, welcome(&asked, &session)).into_response())

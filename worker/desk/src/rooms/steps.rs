@@ -2,13 +2,16 @@
 //! without JSON. Steps of other kinds stay as they were written.
 
 use askama::Template;
-use letterbox_common::{form::FieldType, ids::WorkflowId};
+use letterbox_common::{
+    form::{Field, FieldType},
+    ids::WorkflowId,
+};
 use letterbox_operator::{AccountRow, WorkflowDetail};
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
     To, Visit,
-    draft::{self, Members, NotSaved, arrange, free, item, need_owner, version, written},
+    draft::{self, Members, NotSaved, arrange, form_of, free, item, owned, version, written},
     expression::{COMPARISONS, condition, value_of},
     policy::ask_first,
 };
@@ -25,7 +28,7 @@ struct StepsPage<'v> {
     tried: Tried,
     /// Whether the person may have a person asked first.
     is_owner: bool,
-    fields: Vec<FormField>,
+    fields: Vec<Field>,
     /// The accounts of the person that send e-mail, and the others.
     mail: Vec<AccountRow>,
     accounts: Vec<AccountRow>,
@@ -50,14 +53,6 @@ const LISTS: [(&str, &str, &str); 2] = [
 ];
 
 type Tried = (&'static str, Vec<String>);
-
-/// A field of the form, as far as steps use it.
-struct FormField {
-    key: String,
-    label: String,
-    is_address: bool,
-    is_required: bool,
-}
 
 impl StepsPage<'_> {
     fn is_chosen(&self, comparison: &str) -> bool {
@@ -149,7 +144,7 @@ const MAX_CALLED: usize = 90;
 type Posted = Result<Option<Value>, &'static str>;
 
 /// The step that was filled in.
-fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble> {
+fn posted(visit: &Visit, fields: &[Field], ids: &[String]) -> Result<Posted, Trouble> {
     let text = |name: &str| written(visit.filled(name));
     // Keys may begin with a space.
     let answer = |name: &str| Some(visit.filled(name)).filter(|key| !key.is_empty());
@@ -193,11 +188,16 @@ fn posted(visit: &Visit, form: &Value, ids: &[String]) -> Result<Posted, Trouble
         }
         _ => return Ok(Ok(None)),
     };
-    only_if(visit, form, ids, step)
+    only_if(visit, fields, ids, step)
 }
 
 /// A step that happens only if an answer is as it was filled in, if one is chosen.
-fn only_if(visit: &Visit, form: &Value, ids: &[String], step: Value) -> Result<Posted, Trouble> {
+fn only_if(
+    visit: &Visit,
+    fields: &[Field],
+    ids: &[String],
+    step: Value,
+) -> Result<Posted, Trouble> {
     let than = written(visit.filled("than"));
     let key = visit.filled("asked");
     if key.is_empty() {
@@ -207,8 +207,7 @@ fn only_if(visit: &Visit, form: &Value, ids: &[String], step: Value) -> Result<P
             false => Ok(Some(step)),
         });
     }
-    let mut fields = form["fields"].as_array().into_iter().flatten();
-    let field = fields.find(|field| field["key"] == key);
+    let field = fields.iter().find(|field| field.key == key);
     let field = field.ok_or(Trouble::Unreadable)?;
     let condition = condition(field, visit.filled("compare"), &than);
     Ok(condition.map(|condition| {
@@ -219,23 +218,19 @@ fn only_if(visit: &Visit, form: &Value, ids: &[String], step: Value) -> Result<P
     }))
 }
 
+/// The fields of the form of a draft.
+fn fields(workflow: &WorkflowDetail) -> Vec<Field> {
+    form_of(workflow)
+        .map(|form| form.fields)
+        .unwrap_or_default()
+}
+
 async fn found(
     visit: &Visit,
     workflow: WorkflowDetail,
     (not_saved, tried): (NotSaved, Tried),
 ) -> Result<StepsPage<'_>, Trouble> {
     let members = Members::of(workflow.text.as_deref().unwrap_or_default());
-    let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
-    let fields = definition["form"]["fields"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let fields = fields.map(|field| FormField {
-        key: field["key"].as_str().unwrap_or_default().to_owned(),
-        label: field["label"].as_str().unwrap_or_default().to_owned(),
-        is_address: field["type"] == FieldType::Email.as_str(),
-        is_required: field["required"] == true,
-    });
     let accounts = visit.operator.accounts(workflow.row.workspace_id).await?;
     let own = |one: &AccountRow| one.user_id == visit.user && one.disconnected_at.is_none();
     let own = accounts.into_iter().filter(own);
@@ -247,7 +242,7 @@ async fn found(
         lists: LISTS.map(list),
         tried,
         is_owner: visit.rights(workflow.row.workspace_id).await?.is_owner(),
-        fields: fields.collect(),
+        fields: fields(&workflow),
         mail,
         accounts,
         version: version(workflow.text.as_deref()),
@@ -259,16 +254,14 @@ async fn found(
 
 /// What happens by the draft, for who may change it.
 pub(crate) async fn show(To(visit, workflow): To<WorkflowId>) -> Answered {
-    let workflow = visit.operator.workflow(workflow).await?;
-    need_owner(&visit, &workflow).await?;
+    let workflow = owned(&visit, workflow).await?;
     let page = found(&visit, workflow, (NotSaved::default(), Tried::default())).await?;
     Ok(visit.page("Steps", &page))
 }
 
 /// Adds, moves or removes a step.
 pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
-    let workflow = visit.operator.workflow(workflow).await?;
-    need_owner(&visit, &workflow).await?;
+    let workflow = owned(&visit, workflow).await?;
     let mut members = Members::of(workflow.text.as_deref().unwrap_or_default());
     let mut taken = Vec::new();
     for (list, ..) in LISTS {
@@ -282,8 +275,7 @@ pub(crate) async fn save(To(visit, workflow): To<WorkflowId>) -> Answered {
     let (list, ..) = LISTS[usize::from(visit.filled("list") == LISTS[1].0)];
     let steps = steps(&members, list).into_iter();
     let mut steps: Vec<String> = steps.map(|step| step.get().to_owned()).collect();
-    let definition = workflow.definition.as_ref().unwrap_or(&Value::Null);
-    let posted = posted(&visit, &definition["form"], &taken)?;
+    let posted = posted(&visit, &fields(&workflow), &taken)?;
     let mut refused = posted.as_ref().err().map(|why| (*why).to_owned());
     // A rule without its step harms less than a step without its rule.
     if refused.is_none() && visit.asked.form.get("ask").is_some() {

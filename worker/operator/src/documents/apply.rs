@@ -19,20 +19,11 @@ use crate::{
 /// Pauses before another try after a conflict.
 const PAUSES: [Duration; 10] = [Duration::from_millis(100); 10];
 
-/// A webhook that was made, with its secret, which is shown only now.
-#[derive(Debug, Clone)]
-pub struct MadeWebhook {
-    /// Its name.
-    pub name: String,
-    /// Its address and its secret.
-    pub new: NewWebhook,
-}
-
 /// The outcome, and what is left to do at the broker.
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
     /// The webhooks that were made.
-    pub webhooks: Vec<MadeWebhook>,
+    pub webhooks: Vec<NewWebhook>,
     /// The subscriptions to URLs that were made, with their secrets, which are shown only now.
     pub subscriptions: Vec<(SubscriptionRow, Secret)>,
     /// All subscriptions that a document names, whose queues are declared where they are missing.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use self::{
-    apply::{Applied, MadeWebhook},
+    apply::Applied,
     plan::Plan,
     steps::{Set, Step, Verb},
 };

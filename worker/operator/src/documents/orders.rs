@@ -10,12 +10,12 @@ use letterbox_database::statements;
 use uuid::Uuid;
 
 use super::{
-    Applied, Document, MadeWebhook, MemberSettings, SubscriptionSettings, WorkflowDocument,
+    Applied, Document, MemberSettings, SubscriptionSettings, WorkflowDocument,
     change::DocumentChange,
 };
 use crate::{
     Member, Move, NewSubscription, Operator, Reason, Result, Secrets, SubscriptionRow, WebhookRow,
-    WebhookSettings, names::only_one, subscriptions::set_in_flight,
+    names::only_one, subscriptions::set_in_flight,
 };
 
 statements! {
@@ -45,7 +45,8 @@ impl Operator {
             }
             Document::Workflow(wanted) => self.set_up_workflow(workspace, wanted, change).await?,
             Document::Webhook(wanted) if change.is_new => {
-                let making = self.make_webhook(keys, secrets, workspace, wanted);
+                let given = wanted.given_secret(secrets)?;
+                let making = self.create_webhook(keys, workspace, wanted, given);
                 applied.webhooks.push(making.await?);
             }
             Document::Webhook(wanted) => {
@@ -121,20 +122,6 @@ impl Operator {
             _ => {}
         }
         Ok(())
-    }
-
-    async fn make_webhook(
-        &self,
-        keys: &dyn Seal,
-        secrets: &Secrets<'_>,
-        workspace: WorkspaceId,
-        wanted: &WebhookSettings,
-    ) -> Result<MadeWebhook> {
-        let given = wanted.given_secret(secrets)?;
-        Ok(MadeWebhook {
-            name: wanted.name.clone(),
-            new: self.create_webhook(keys, workspace, wanted, given).await?,
-        })
     }
 
     async fn set_up_subscription(

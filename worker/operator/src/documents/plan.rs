@@ -54,6 +54,26 @@ impl Plan<'_> {
     pub fn needs_broker(&self) -> bool {
         self.new_queues().next().is_some() || self.ended.iter().any(|one| one.queue.is_some())
     }
+
+    fn step(&self, verb: Verb, document: &Document) -> Step {
+        Step {
+            workspace: self.name.clone(),
+            verb,
+            kind: document.kind(),
+            name: document.name().to_owned(),
+            changes: Vec::new(),
+            ends: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What a step before it ends is told there only.
+    fn add(&mut self, mut step: Step) {
+        let links = |one: &String| one.starts_with("the form link");
+        let told: BTreeSet<_> = self.steps.iter().flat_map(|one| &one.ends).collect();
+        step.ends.retain(|one| !links(one) || !told.contains(one));
+        self.steps.push(step);
+    }
 }
 
 impl Operator {
@@ -192,28 +212,6 @@ impl Operator {
         let id = |one: &Workspace| one.workspace_id.to_string();
         let only = only_one(named, "workspace", &wanted.name, id)?;
         Ok(Some(only.workspace_id))
-    }
-}
-
-impl Plan<'_> {
-    fn step(&self, verb: Verb, document: &Document) -> Step {
-        Step {
-            workspace: self.name.clone(),
-            verb,
-            kind: document.kind(),
-            name: document.name().to_owned(),
-            changes: Vec::new(),
-            ends: Vec::new(),
-            warnings: Vec::new(),
-        }
-    }
-
-    /// What a step before it ends is told there only.
-    fn add(&mut self, mut step: Step) {
-        let links = |one: &String| one.starts_with("the form link");
-        let told: BTreeSet<_> = self.steps.iter().flat_map(|one| &one.ends).collect();
-        step.ends.retain(|one| !links(one) || !told.contains(one));
-        self.steps.push(step);
     }
 }
 

@@ -316,13 +316,8 @@ impl MemoryRow {
     /// The claims that are far more than a mover leaves are told by an alert: some may be young, or
     /// not recorded yet.
     fn part(&self) -> Part {
-        let Self {
-            keys,
-            segments,
-            bytes,
-            claims,
-        } = self;
-        let megabytes = bytes / 1_000_000;
+        let (keys, segments, claims) = (self.keys, self.segments, self.claims);
+        let megabytes = self.bytes / 1_000_000;
         Part {
             part: "memory",
             is_ready: true,

@@ -22,16 +22,6 @@ pub struct Lane {
     pub account: Option<AccountId>,
 }
 
-impl Lane {
-    /// Stands for all lanes of a workspace.
-    pub fn all_of(workspace: WorkspaceId) -> Self {
-        Self {
-            workspace,
-            account: None,
-        }
-    }
-}
-
 /// How much may be in flight at once: taken by a worker, and not yet let go of.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {

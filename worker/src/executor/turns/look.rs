@@ -59,7 +59,10 @@ struct LookCursor {
 impl LookCursor {
     /// The lane behind which to look.
     fn behind(self) -> Option<Lane> {
-        self.window.or(self.last.map(Lane::all_of))
+        // Without an account: behind all lanes of the workspace.
+        let (last, account) = (self.last, None);
+        let last = last.map(|workspace| Lane { workspace, account });
+        self.window.or(last)
     }
 }
 

@@ -53,10 +53,6 @@ impl Outgoing for AiCondition {
         &self.model.account
     }
 
-    fn method(&self) -> &str {
-        "POST"
-    }
-
     fn timeout(&self) -> Duration {
         MAX_TIMEOUT
     }

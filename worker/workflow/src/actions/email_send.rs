@@ -24,9 +24,6 @@ pub(super) const KIND: ActionKind = ActionKind {
     parse: |fields| Some(Step::Send(Arc::new(parse(fields)))),
 };
 
-/// The method of its request, in policies and records: a rule about what writes is about e-mail,
-/// too.
-const METHOD: &str = "POST";
 /// Mail servers take their time, some on purpose, half of it for the text.
 const TIMEOUT: Duration = MAX_TIMEOUT;
 /// Maximum number of recipients.
@@ -132,10 +129,6 @@ impl Outgoing for Email {
         &self.account
     }
 
-    fn method(&self) -> &str {
-        METHOD
-    }
-
     fn is_mail(&self) -> bool {
         true
     }
@@ -203,7 +196,7 @@ impl Outgoing for Email {
             parts[kind] = template.render(*escape, renderer)?.into();
         }
         Ok(Request {
-            method: METHOD.to_owned(),
+            method: self.method().to_owned(),
             url: base_url.to_string(),
             headers,
             body: Some(parts.to_string()),

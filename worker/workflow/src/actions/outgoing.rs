@@ -28,8 +28,11 @@ pub trait Outgoing: fmt::Debug + Send + Sync {
     /// The name of the account that it calls.
     fn account(&self) -> &str;
 
-    /// The method of its request, in capital letters.
-    fn method(&self) -> &str;
+    /// The method of its request, in capital letters. An e-mail has one, too: a policy's rule about
+    /// what writes is about it.
+    fn method(&self) -> &str {
+        "POST"
+    }
 
     /// Whether it is an e-mail, and its account a mail server.
     fn is_mail(&self) -> bool {

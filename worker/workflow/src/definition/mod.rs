@@ -6,7 +6,10 @@ mod page;
 mod spam_defence;
 mod warnings;
 
-use letterbox_common::form::{Form, Page};
+use letterbox_common::{
+    form::{Form, Page},
+    json_object::text_of,
+};
 use serde_json::Value;
 
 use crate::{
@@ -104,20 +107,15 @@ impl Definition {
 
     /// The form as JSON, as the public reads it.
     #[must_use]
-    #[expect(
-        clippy::expect_used,
-        reason = "a form is text, booleans and lists of them"
-    )]
     pub fn form_json(&self) -> String {
-        serde_json::to_string(&self.form).expect("text, booleans and lists always serialize")
+        text_of(&self.form)
     }
 
     /// How the form's page looks, as JSON; `None` if nothing is set.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "a page is text and lists of it")]
     pub fn page_json(&self) -> Option<String> {
         let is_plain = self.page == Page::default();
-        (!is_plain).then(|| serde_json::to_string(&self.page).expect("text always serializes"))
+        (!is_plain).then(|| text_of(&self.page))
     }
 
     /// The list of actions, as JSON.

@@ -167,7 +167,7 @@ impl CredentialFlags {
         let read = |file: &PathBuf| file::read_secret(file);
         Ok(
             match (&self.bearer_file, &self.basic_file, &self.value_file) {
-                (Some(file), ..) => AccountSecret::bearer(read(file)?.expose()),
+                (Some(file), ..) => AccountSecret::Bearer(read(file)?),
                 (_, Some(file), _) => AccountSecret::Basic(read(file)?),
                 (.., Some(file)) => AccountSecret::Credential(read(file)?),
                 _ if self.no_credential => AccountSecret::None,

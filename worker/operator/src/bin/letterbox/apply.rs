@@ -11,9 +11,7 @@ use letterbox_common::{
     ids::WorkspaceId,
     sealing::{SealedColumn, Secret, key_ring},
 };
-use letterbox_operator::{
-    Document, MadeWebhook, Named, Operator, Plan, SecretFrom, Set, Step, Verb, escape,
-};
+use letterbox_operator::{Document, Named, Operator, Plan, SecretFrom, Set, Step, Verb, escape};
 use serde_json::{Value, json};
 
 use crate::{
@@ -79,7 +77,12 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
                 break;
             }
         };
-        webhooks.extend(applied.webhooks.iter().map(|made| shown(settings, made)));
+        webhooks.extend(
+            applied
+                .webhooks
+                .iter()
+                .map(|made| webhook::shown(settings, made)),
+        );
         let made = applied.subscriptions.iter();
         subscriptions.extend(made.map(|(row, secret)| subscription::shown(row, Some(secret))));
         if let Some(broker) = &broker
@@ -125,12 +128,6 @@ async fn broker_of(
         }
     }
     Ok(Some(broker))
-}
-
-fn shown(settings: &CliSettings, made: &MadeWebhook) -> Value {
-    let mut shown = webhook::shown(settings, &made.new);
-    shown["name"] = json!(made.name);
-    shown
 }
 
 /// The documents of each workspace.

@@ -36,15 +36,12 @@ pub(crate) async fn run(settings: &CliSettings) -> Result<Output> {
 /// Findings, and the exit code of the worst.
 pub(crate) fn output(found: &[Finding]) -> Output {
     let worst = found.iter().map(|one| one.verdict).max();
-    Output::Status {
-        text: text(found),
-        value: output::value(&found),
-        code: match worst {
-            None | Some(Verdict::Fine) => 0,
-            Some(Verdict::Warning) => output::LOOK,
-            Some(Verdict::Failure) => 1,
-        },
-    }
+    let code = match worst {
+        None | Some(Verdict::Fine) => 0,
+        Some(Verdict::Warning) => output::LOOK,
+        Some(Verdict::Failure) => 1,
+    };
+    Output::status(text(found), &found, code)
 }
 
 async fn ask_dashboard(dashboard: &Dashboard) -> Result<Vec<Finding>, DashboardError> {

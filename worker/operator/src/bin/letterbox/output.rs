@@ -19,15 +19,10 @@ pub(crate) const LOOK: u8 = 3;
 
 /// The result of a command.
 pub(crate) enum Output {
-    /// A text for people; the same as JSON text for programs.
+    /// A text for people; the same as JSON text for programs. The exit code says how things are.
     Text {
         text: String,
         json: String,
-    },
-    /// As a text; says by the exit code how things are.
-    Status {
-        text: String,
-        value: Value,
         code: u8,
     },
     One(Value),
@@ -43,14 +38,19 @@ pub(crate) enum Output {
 
 impl Output {
     /// A text for people, and the thing that it is about for programs.
+    pub(crate) fn text(text: String, thing: &impl Serialize) -> Self {
+        Self::status(text, thing, 0)
+    }
+
+    /// The same, with an exit code.
     #[expect(
         clippy::expect_used,
         reason = "results are structs of ids, words, numbers and times"
     )]
-    pub(crate) fn text(text: String, thing: &impl Serialize) -> Self {
+    pub(crate) fn status(text: String, thing: &impl Serialize, code: u8) -> Self {
         let json = serde_json::to_string_pretty(thing);
         let json = json.expect("structs with text keys always serialize");
-        Self::Text { text, json }
+        Self::Text { text, json, code }
     }
 
     /// One thing, all of it.
@@ -69,7 +69,7 @@ impl Output {
     /// Prints to standard output.
     pub(crate) fn print(self, json: bool) -> ExitCode {
         let success = match self {
-            Self::Status { code, .. } => ExitCode::from(code),
+            Self::Text { code, .. } => ExitCode::from(code),
             _ => ExitCode::SUCCESS,
         };
         if let Self::Nothing = self {
@@ -89,9 +89,7 @@ impl Output {
     fn json(self) -> String {
         match self {
             Self::Text { json, .. } => escape::json(&json),
-            Self::One(value) | Self::Json(value) | Self::Status { value, .. } => {
-                escape::json(&format!("{value:#}"))
-            }
+            Self::One(value) | Self::Json(value) => escape::json(&format!("{value:#}")),
             Self::Nothing => String::new(),
             Self::Many { rows, .. } => escape::json(&format!("{:#}", Value::Array(rows))),
         }
@@ -111,8 +109,8 @@ impl Output {
             }
             Self::One(value) => return plain(&value),
             Self::Json(_) | Self::Nothing => return self.json(),
-            Self::Text { text, .. } => return escape::lines(&text),
-            Self::Status { text, .. } => return marked(&escape::lines(&text)),
+            Self::Text { text, code: 0, .. } => return escape::lines(&text),
+            Self::Text { text, .. } => return marked(&escape::lines(&text)),
             Self::Many { rows, .. } if rows.is_empty() => return "(none)".into(),
             Self::Many { rows, columns } => {
                 table.set_header(columns);

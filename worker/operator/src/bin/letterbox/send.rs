@@ -48,9 +48,6 @@ pub(crate) async fn run(verb: SendCommand) -> Result<Output> {
 pub(crate) async fn prove(command: ProveCommand) -> Result<Output> {
     let signer = signer(&command.signing)?;
     let ledger = letterbox_trials::prove(command, &signer).await?;
-    Ok(Output::Status {
-        text: ledger.text(),
-        value: output::value(&ledger),
-        code: if ledger.is_good() { 0 } else { output::LOOK },
-    })
+    let code = if ledger.is_good() { 0 } else { output::LOOK };
+    Ok(Output::status(ledger.text(), &ledger, code))
 }

@@ -30,11 +30,7 @@ pub(crate) async fn run(settings: &CliSettings, command: &StatusCommand) -> Resu
         let status = operator.status(broker.as_ref()).await?;
         if !command.watch {
             let code = if status.is_late { output::LOOK } else { 0 };
-            return Ok(Output::Status {
-                text: text(&status),
-                value: output::value(&status),
-                code,
-            });
+            return Ok(Output::status(text(&status), &status, code));
         }
         let is_read = if settings.json {
             output::line(&output::value(&status))

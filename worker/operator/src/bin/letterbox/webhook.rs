@@ -111,13 +111,10 @@ pub(crate) struct Replacement {
     secret_file: Option<PathBuf>,
 }
 
-/// A time as `24h`, `30m` or `90s`; a month at most.
+/// A time as `24h` or `2d`; a month at most.
 fn overlap(text: &str) -> Result<Duration, &'static str> {
-    let expected = "must be a number of hours, minutes or seconds: 24h, 30m, 90s";
-    let overlap = span(text)
-        .filter(|_| !text.ends_with('d'))
-        .ok_or(expected)?;
-    let overlap = Duration::try_from(overlap).map_err(|_| expected)?;
+    let overlap = span(text).and_then(|overlap| Duration::try_from(overlap).ok());
+    let overlap = overlap.ok_or("must be a time such as 24h, 30m or 2d")?;
     let most = Duration::from_secs(31 * 86_400);
     let overlap = Some(overlap).filter(|overlap| *overlap <= most);
     overlap.ok_or("at most 31 days")
@@ -218,9 +215,7 @@ async fn create(settings: &CliSettings, new: Creation) -> Result<Output> {
     let workspace = new.workspace.id(&operator).await?;
     let creating = operator.create_webhook(&keys, workspace, &wanted, secret);
     let created = creating.await?;
-    let mut shown = shown(settings, &created);
-    shown["name"] = wanted.name.into();
-    Ok(Output::One(shown))
+    Ok(Output::One(shown(settings, &created)))
 }
 
 async fn replace(settings: &CliSettings, new: Replacement) -> Result<Output> {
@@ -242,6 +237,7 @@ pub(crate) fn shown(settings: &CliSettings, new: &NewWebhook) -> Value {
     let mut shown = json!({
         "webhook_id": new.address.webhook,
         "workspace_id": new.address.workspace,
+        "name": new.name,
         "url": url,
         "secret": secret,
     });

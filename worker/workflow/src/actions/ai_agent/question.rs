@@ -69,10 +69,6 @@ impl Outgoing for Question {
         &self.agent.model.account
     }
 
-    fn method(&self) -> &str {
-        "POST"
-    }
-
     fn timeout(&self) -> Duration {
         MAX_TIMEOUT
     }
