@@ -29,7 +29,8 @@ const SECTION: Section = Section::Drain;
 /// So many that a worker needs seconds, and so few that five rounds do not take all day.
 const NUMBER_OF_SIGNALS: usize = 100_000;
 const NUMBER_OF_RUNS: usize = 8_000;
-const NUMBER_OF_LONG_RUNS: usize = 4_000;
+/// Each waits for a second.
+const NUMBER_OF_LONG_RUNS: usize = 16_000;
 const NUMBER_OF_AGENTS: usize = 1_600;
 const CHANNELS: u16 = 4;
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -38,7 +38,7 @@ use Action::{
 use ActionState::{
     Cancelled, Denied, Failed, Fresh, Retrying, Running, Succeeded, Told, WaitingApproval,
 };
-use Outcome::{Busy, Done, Lost, Refused};
+use Outcome::{Busy, Done, Lost, Refused, Unsent};
 use Plan::{Ask, Deny, End, LetGo, Request};
 use QuestionState::{Approved, Declined, Expired, Overdue, Pending, Unasked, Withdrawn};
 use RunState::{Abandoned, Over, Ready, Scheduled};
@@ -265,6 +265,8 @@ enum Outcome {
     Refused,
     /// Not done, for now.
     Busy,
+    /// Nothing was sent: the attempt is withdrawn.
+    Unsent,
     /// Nothing: it may have been done, or may still be.
     Lost,
 }
@@ -387,7 +389,8 @@ enum Action {
 stands_for! {
     Take(..) => "statement.take_runs";
     Load(_) => "statement.load_runs" "statement.action_records";
-    Begin(..) => "statement.begin_attempts" "statement.withdraw_questions";
+    Begin(..) =>
+        "statement.begin_attempts" "statement.withdraw_questions" "statement.record_changes";
     Send(..) => "request";
     Write(..) =>
         "statement.write_steps" "statement.hold_runs" "statement.record_answers"
@@ -580,13 +583,14 @@ impl Execution {
         let attempt = worker.begun + 1;
         let settled = match outcome {
             Done | Refused => u8::MAX,
-            Busy => 1,
+            Busy | Unsent => 1,
             Lost => 0,
         };
         let is_final = outcome == Refused || attempt.is_multiple_of(MAX_ATTEMPTS);
         let left = (worker.unanswered + 1).saturating_sub(settled);
         let (state, then) = match outcome {
             Done => (Succeeded, Running),
+            Unsent => (Retrying, Retrying),
             _ if is_final => self.fails(worker, left, Failed),
             _ => (Retrying, Retrying),
         };
@@ -763,7 +767,7 @@ impl Execution {
                     Done | Lost => action.keys |= 1 << one.key,
                     // So earlier attempts whose answers were lost were not done, either.
                     Refused => action.keys &= !(1 << one.key),
-                    Busy => {}
+                    Busy | Unsent => {}
                 }
                 action.done = (action.done + u8::from(outcome == Done)).min(2);
                 action.is_unsure |= outcome == Lost;
@@ -798,9 +802,9 @@ impl Execution {
                 run.state = Abandoned;
                 for one in s.workers.iter_mut().filter(|one| one.turn == run.turn) {
                     actions[one.action].is_unsure |= one.has_open();
-                    // Who is paused for so long does not send any more.
+                    // Who is paused for so long does not send any more, and says so.
                     if one.stage == Begun && self.flaw != Flaw::SendsLate {
-                        one.stage = Planned(LetGo);
+                        one.stage = Answered(Unsent);
                     }
                 }
             }
@@ -850,7 +854,8 @@ impl Execution {
         let has_it = |run: &Run, one: &Worker| one.stage != Idle && one.turn == run.turn;
         let is_in_hand = |run: &Run| s.workers.iter().any(|one| has_it(run, one));
         let is_fault = match action {
-            Begin(_, false) | Write(_, false) | Crash(_) | Forget | Send(_, Lost) => true,
+            Begin(_, false) | Write(_, false) | Crash(_) | Forget => true,
+            Send(_, Lost | Unsent) => true,
             Lock | Unlock => true,
             LeaseOver(id) => is_in_hand(&s.workspaces[id].run),
             Due(id, is_overdue) => {
@@ -892,7 +897,7 @@ impl Model for Execution {
                     }
                 }
                 Begun => {
-                    actions.extend([Done, Busy, Lost].map(|outcome| Send(id, outcome)));
+                    actions.extend([Done, Busy, Lost, Unsent].map(|outcome| Send(id, outcome)));
                     if s.workspaces[worker.run].actions[worker.action].done == 0 {
                         actions.push(Send(id, Refused));
                     }

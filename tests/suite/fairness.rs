@@ -152,6 +152,12 @@ async fn runs_that_were_taken_ahead_wait_for_their_account() {
     gate.add_permits(1_000);
     world.await_state("succeeded", 401).await;
     assert_eq!(peer.received().len(), 401);
+    let tried_once = "run_actions WHERE attempts = 1 AND unanswered = 0";
+    assert_eq!(
+        world.rows(tried_once).await,
+        401,
+        "what was not sent does not count"
+    );
 }
 
 /// Two workspaces with more runs than there are places take turns, whoever came first.

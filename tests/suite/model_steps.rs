@@ -132,7 +132,7 @@ worker/src/executor/store/begin.rs
     Begin: fn withdraw_questions
 worker/src/executor/send.rs
     Send: async fn exchange
-    Send: asked.elapsed() < MARGIN
+    Send: since.elapsed() < MARGIN
 worker/src/executor/verdict.rs
     Send: fn judge
 worker/src/executor/store/mod.rs

@@ -64,16 +64,24 @@ pub enum Account {
     Busy,
     /// Nothing: it may have been done.
     Silent,
+    /// Nothing, for it was asked nothing.
+    Unasked,
 }
 
 impl Account {
-    pub const ALL: [Self; 4] = [Self::Done, Self::Refused, Self::Busy, Self::Silent];
+    pub const ALL: [Self; 5] = [
+        Self::Done,
+        Self::Refused,
+        Self::Busy,
+        Self::Silent,
+        Self::Unasked,
+    ];
 
     pub fn state(self) -> ActionState {
         match self {
             Self::Done => ActionState::Succeeded,
             Self::Refused => ActionState::Failed,
-            Self::Busy | Self::Silent => ActionState::Retrying,
+            Self::Busy | Self::Silent | Self::Unasked => ActionState::Retrying,
         }
     }
 
@@ -81,7 +89,7 @@ impl Account {
     pub fn settled(self) -> i32 {
         match self {
             Self::Done | Self::Refused => i32::MAX,
-            Self::Busy => 1,
+            Self::Busy | Self::Unasked => 1,
             Self::Silent => 0,
         }
     }
@@ -89,7 +97,7 @@ impl Account {
     fn attempt_end(self) -> AttemptEnd {
         match self {
             Self::Done | Self::Refused => AttemptEnd::Answered,
-            Self::Busy => AttemptEnd::NotDone,
+            Self::Busy | Self::Unasked => AttemptEnd::NotDone,
             Self::Silent => AttemptEnd::Unknown,
         }
     }
@@ -99,7 +107,7 @@ impl Account {
         match self {
             Self::Done => Some(RunState::Succeeded),
             Self::Refused => Some(RunState::Failed),
-            Self::Busy | Self::Silent => None,
+            Self::Busy | Self::Silent | Self::Unasked => None,
         }
     }
 }
@@ -260,6 +268,7 @@ impl Worker {
             decided: run.decided(by),
             timeout: Duration::from_secs(20),
             was_asked: by.was_asked,
+            before: None,
         };
         begin::begin(&self.0, &[&beginning], LEASE).await.unwrap()[0]
     }
@@ -274,6 +283,7 @@ impl Worker {
         let turn = run.turn(token);
         let step = Transition {
             turn,
+            before: None,
             action,
             sealed: None,
             then,
@@ -307,6 +317,7 @@ impl Worker {
                 let end = End::Failed("because".to_owned());
                 (Change::Failed(run.failure(Some(answer))), Then::End(end))
             }
+            Account::Unasked => (Change::Withdrawn(attempt), Then::Release(LEASE, None)),
             Account::Busy | Account::Silent => {
                 let (error, pause) = ("because".to_owned(), LEASE);
                 let change = Change::Retry {

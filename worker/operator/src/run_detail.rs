@@ -27,7 +27,7 @@ SELECT r.run_id, r.workspace_id, r.workflow_id, r.release_id, r.run_as, r.state,
        r.failure, r.received_at, r.created_at, r.started_at, r.finished_at, r.input_trust,
        r.is_active AND (SELECT true FROM run_actions a
            WHERE a.workspace_id = r.workspace_id AND a.run_id = r.run_id AND a.state = 'retrying'
-           LIMIT 1) IS TRUE AS is_retrying,
+             AND a.attempts > 0 LIMIT 1) IS TRUE AS is_retrying,
        r.input,
        coalesce(changed_repeats(r.workspace_id, r.run_id), 0) AS changed_repeats,
        f.name AS workflow_name, l.number AS release_number,

@@ -57,7 +57,7 @@ SELECT run_id, workspace_id, workflow_id, release_id, run_as, state, refused_rea
        received_at, created_at, started_at, finished_at, is_active AND (
            SELECT true FROM run_actions a
            WHERE a.workspace_id = visible_runs.workspace_id AND a.run_id = visible_runs.run_id
-             AND a.state = 'retrying' LIMIT 1) IS TRUE AS is_retrying
+             AND a.state = 'retrying' AND a.attempts > 0 LIMIT 1) IS TRUE AS is_retrying
 FROM visible_runs WHERE workspace_id = $1 AND ($2::uuid IS NULL OR workflow_id = $2)
   AND ($3::text[] IS NULL OR state = ANY ($3))
   AND (NOT coalesce($3::text[] <@ '{failed,denied,cancelled,refused}', false)

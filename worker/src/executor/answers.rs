@@ -12,9 +12,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Executor,
-    record::{Hindrance, Turn},
+    record::{ActionRecord, Hindrance, Turn},
     run_in_progress::RunInProgress,
     store::load,
+    transition::{ActionKey, Change},
 };
 use crate::stored_bytes::ROW_BYTES;
 
@@ -66,13 +67,23 @@ impl Executor {
         })
     }
 
-    /// Seals what an action was answered. None where that can't be done: then it is not kept.
-    pub(super) fn seal_answer(
+    /// What is kept of what has happened: the answer, sealed, and the record that its run goes on
+    /// with.
+    pub(super) fn kept(
         &self,
         run: &RunInProgress<'_>,
-        action: &str,
-        answer: &[u8],
-    ) -> Option<Vec<u8>> {
+        action: &mut Option<(ActionKey, Change)>,
+    ) -> (Option<Vec<u8>>, Option<(String, ActionRecord)>) {
+        let Some((key, change)) = action else {
+            return (None, None);
+        };
+        let body = change.body().and_then(Option::as_mut);
+        let sealed = body.and_then(|body| self.seal_answer(run, &key.id, body));
+        (sealed, Some((key.id.clone(), change.record())))
+    }
+
+    /// Seals what an action was answered. None where that can't be done: then it is not kept.
+    fn seal_answer(&self, run: &RunInProgress<'_>, action: &str, answer: &[u8]) -> Option<Vec<u8>> {
         let sealed = self.keys.seal(place(run.turn, action), answer);
         self.count(run, answer.len());
         let logged = sealed.inspect_err(|error| {

@@ -1,13 +1,9 @@
 //! Evaluates templates beside the executor, where one that does not end can be left behind: the
 //! check at deployment and the clock of a rendering both trust what they know of the engine.
 
-use std::{
-    fmt::Display,
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+use std::{fmt::Display, time::Duration};
 
-use tokio::{task::spawn_blocking, time::timeout};
+use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// How long evaluating may take, waiting for the processor included: well under any lease.
 const MAX_TIME: Duration = Duration::from_secs(5);
@@ -16,33 +12,28 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
     templates: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, String> {
-    // Whoever waits for a thread has not begun.
-    let begun = Arc::new(OnceLock::new());
-    let begin = begun.clone();
-    let mut evaluating = spawn_blocking(move || {
-        _ = begin.set(Instant::now());
+    let (begin, begun) = oneshot::channel();
+    let evaluating = spawn_blocking(move || {
+        // Whoever waits for a thread has not begun.
+        let _ = begin.send(());
         templates()
     });
-    let mut left = MAX_TIME;
-    while !left.is_zero() {
-        match timeout(left, &mut evaluating).await {
-            Ok(Ok(evaluated)) => return evaluated.map_err(|error| error.to_string()),
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the evaluation of a template panicked");
-                return Err("its templates can't be evaluated".to_owned());
-            }
-            Err(_) => {
-                let took = begun.get().map_or(Duration::ZERO, Instant::elapsed);
-                left = MAX_TIME.saturating_sub(took);
-            }
+    let _ = begun.await;
+    match timeout(MAX_TIME, evaluating).await {
+        Ok(Ok(evaluated)) => evaluated.map_err(|error| error.to_string()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the evaluation of a template panicked");
+            Err("its templates can't be evaluated".to_owned())
+        }
+        Err(_) => {
+            let seconds = MAX_TIME.as_secs();
+            tracing::error!(
+                seconds,
+                "templates take too long: their thread is lost until they end"
+            );
+            Err(format!("its templates take more than {seconds} s"))
         }
     }
-    let seconds = MAX_TIME.as_secs();
-    tracing::error!(
-        seconds,
-        "templates take too long: their thread is lost until they end"
-    );
-    Err(format!("its templates take more than {seconds} s"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! A run that was taken, with everything that executing it needs: its release, its values and its
 //! records.
 
+use std::{collections::HashMap, sync::atomic::AtomicUsize};
+
 use letterbox_database::DatabaseError;
 use letterbox_traces::{SpanKind, child};
 use letterbox_workflow::TemplateContext;
+use parking_lot::Mutex;
 
 use super::{
     Executor,
+    kept_answers::Answers,
     record::{Hindrance, TakenRun},
     run_in_progress::RunInProgress,
     store::load::{self, Loaded},
@@ -14,8 +18,7 @@ use super::{
 };
 
 impl Executor {
-    /// The run in hand. `loaded` is what was loaded for many runs at
-    /// once.
+    /// The run in hand. `loaded` is what was loaded for many runs at once.
     pub(super) async fn load<'p>(
         &self,
         taken: TakenRun,
@@ -42,7 +45,21 @@ impl Executor {
         if let Some(span) = &mut span {
             span.set("letterbox.run_id", turn.run.to_string());
         }
-        let mut run = RunInProgress::new(taken, facts, release, context, span, place);
+        let mut run = RunInProgress {
+            turn,
+            place,
+            owner: facts.owner,
+            account: taken.account,
+            context,
+            answers: Answers::default(),
+            release,
+            records: HashMap::new(),
+            failing: facts.failing,
+            circumstances: facts.circumstances,
+            unwritten: Mutex::default(),
+            stored: AtomicUsize::new(facts.stored),
+            span,
+        };
         for (action, mut record) in records {
             if let Some(sealed) = record.answer.take() {
                 record.answer = Some(self.open_answer(turn, &action, &sealed)?);

@@ -264,22 +264,26 @@ impl Executor {
             Outcome::Fail(action, why) => (action, Some(run.after_failure(why))),
             Outcome::Leave(action, then) => (action, Some(then)),
         };
-        let mut sealed = None;
-        if let Some((key, change)) = &mut action
-            && let Some(Some(body)) = change.body()
-        {
-            sealed = self.seal_answer(run, &key.id, body);
-        }
-        let record = action
-            .as_mut()
-            .map(|(key, change)| (key.id.clone(), change.record()));
+        let (sealed, record) = self.kept(run, &mut action);
         let behind = record.as_ref().map(|(id, record)| (&**id, record));
         let then = then.unwrap_or_else(|| match run.next(behind) {
             Ok(_) => Then::Continue,
             Err(end) => Then::End(end),
         });
+        let unwritten = run.unwritten.get_mut();
+        let before = unwritten.take();
+        if before.is_none() && matches!(then, Then::Continue) {
+            *unwritten = action.take_if(|(_, change)| change.may_wait());
+            if unwritten.is_some()
+                && let Some((id, record)) = record
+            {
+                run.note(id, record);
+                return Ok(true);
+            }
+        }
         let transition = Arc::new(Transition {
             turn: run.turn,
+            before,
             action,
             sealed,
             then,
@@ -312,6 +316,7 @@ impl Executor {
     async fn write_of_run(&self, turn: Turn, then: Then) -> Result<(), DatabaseError> {
         let transition = Arc::new(Transition {
             turn,
+            before: None,
             action: None,
             sealed: None,
             then,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use letterbox_common::{ids::AccountId, states::RefusedReason};
+use letterbox_common::{ids::AccountId, json_object::text_of, states::RefusedReason};
 use letterbox_workflow::{
     ActionFacts, account,
     actions::{MAX_STORED, Outgoing, Request},
@@ -47,16 +47,6 @@ pub(super) struct Prepared {
     pub(super) decided: Decided,
 }
 
-impl RenderedRequest {
-    #[expect(
-        clippy::expect_used,
-        reason = "ids, strings and lists of them always serialize"
-    )]
-    fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("ids, strings and lists of them always serialize")
-    }
-}
-
 impl Sending<'_> {
     /// The account, the request and the policy's ruling; or why the action fails.
     pub(super) async fn prepare(&self, now: Circumstances) -> Result<Prepared, Hindrance> {
@@ -75,7 +65,7 @@ impl Sending<'_> {
         let (rendered, shown) = self.requests(&account).await?;
         let is_new = self.record.request.is_none();
         // The request, and the longest answer to it.
-        let shown = shown.to_json();
+        let shown = text_of(&shown);
         let at_most = shown.len() + self.outgoing.reading().max;
         if is_new && !self.run.has_room_for(at_most) {
             let megabytes = MAX_STORED >> 20;

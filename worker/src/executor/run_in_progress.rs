@@ -16,11 +16,13 @@ use letterbox_workflow::{
     release::Release,
 };
 
+use parking_lot::Mutex;
+
 use super::{
     kept_answers::Answers,
     plan::{self, Next},
-    record::{ActionRecord, Circumstances, RunFacts, TakenRun, Turn},
-    transition::{ActionKey, End, Then},
+    record::{ActionRecord, Circumstances, Turn},
+    transition::{ActionKey, Change, End, Then},
     turns::Place,
 };
 
@@ -41,37 +43,15 @@ pub(super) struct RunInProgress<'p> {
     pub(super) failing: Option<String>,
     /// What held when it was taken.
     pub(super) circumstances: Circumstances,
+    /// What has happened last, if that is written with what comes next.
+    pub(super) unwritten: Mutex<Option<(ActionKey, Change)>>,
     /// The bytes of the requests and answers that it has stored.
-    stored: AtomicUsize,
+    pub(super) stored: AtomicUsize,
     /// The trace of this turn, if it is followed.
-    span: Option<Span>,
+    pub(super) span: Option<Span>,
 }
 
-impl<'p> RunInProgress<'p> {
-    pub(super) fn new(
-        taken: TakenRun,
-        facts: RunFacts,
-        release: Arc<Release>,
-        context: TemplateContext,
-        span: Option<Span>,
-        place: &'p Place,
-    ) -> Self {
-        Self {
-            turn: taken.turn,
-            place,
-            owner: facts.owner,
-            account: taken.account,
-            context,
-            answers: Answers::default(),
-            release,
-            records: HashMap::new(),
-            stored: AtomicUsize::new(facts.stored),
-            failing: facts.failing,
-            circumstances: facts.circumstances,
-            span,
-        }
-    }
-
+impl RunInProgress<'_> {
     pub(super) fn traceparent(&self) -> Option<String> {
         self.span.as_ref().map(Span::traceparent)
     }

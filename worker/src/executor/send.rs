@@ -48,8 +48,8 @@ struct Attempt {
     number: i32,
     /// The idempotency key.
     key: Uuid,
-    /// Another run calls the account when this is over.
-    call: Call,
+    /// When it was asked to begin.
+    since: Instant,
 }
 
 /// What was sent, and what came back.
@@ -180,8 +180,17 @@ impl Sending<'_> {
             Err(then) => return Ok(Outcome::Leave(None, then)),
         };
 
+        // Room of the account: the run may have been taken before there was some. A process that
+        // was paused meanwhile may have lost its turn to another one.
+        let call = self.run.place.call().await;
+        let is_stopped = self.executor.stop.is_cancelled();
+        let Some(call) = call.filter(|_| !is_stopped && attempt.since.elapsed() < MARGIN) else {
+            let then = Then::Release(Duration::ZERO, Some(account.id));
+            return Ok(self.leave(Change::Withdrawn(attempt.number), then));
+        };
+
         // The exchange, and what came of it.
-        let exchange = self.exchange(&account, &request, attempt, retries);
+        let exchange = self.exchange(&account, &request, attempt, call, retries);
         let exchange = exchange.await?;
         Ok(self.conclude(exchange))
     }
@@ -210,6 +219,9 @@ impl Sending<'_> {
         account: AccountId,
         decided: Decided,
     ) -> Result<Result<Attempt, Then>, DatabaseError> {
+        if self.executor.stop.is_cancelled() {
+            return Ok(Err(Then::let_go()));
+        }
         // A run may be taken before its retry is due.
         if let Some(pause) = self.record.retry_in {
             return Ok(Err(Then::Release(pause, None)));
@@ -218,11 +230,6 @@ impl Sending<'_> {
         if self.run.account != Some(account) {
             return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
         }
-        // It may have been taken before there was room: others call the account first.
-        let call = self.run.place.call().await;
-        let Some(call) = call.filter(|_| !self.executor.stop.is_cancelled()) else {
-            return Ok(Err(Then::let_go()));
-        };
         let beginning = Arc::new(Beginning {
             turn: self.run.turn,
             action: self.run.key(self.next),
@@ -230,22 +237,21 @@ impl Sending<'_> {
             decided,
             timeout: self.outgoing.timeout(),
             was_asked: self.record.approval.is_some(),
+            before: self.run.unwritten.lock().take(),
         });
         let has_failed = AtomicBool::new(false);
         let begin = || async {
-            let asked = Instant::now();
+            let since = Instant::now();
             let again = has_failed.swap(true, Ordering::Relaxed);
             let beginnings = &self.executor.batches.beginnings;
-            Ok((asked, beginnings.ask(&beginning, again).await?))
+            Ok((since, beginnings.ask(&beginning, again).await?))
         };
-        let (asked, begun) = self.executor.persist(begin).await?;
+        let (since, begun) = self.executor.persist(begin).await?;
         self.count_request(&beginning.decided);
         let number = beginning.attempt();
-        // A process that was paused meanwhile may have lost its turn to another one.
-        let is_in_time = asked.elapsed() < MARGIN;
         // Without a key something does not hold any more, and the next turn sees what.
-        let attempt = begun.map(|key| Attempt { number, key, call });
-        Ok(attempt.filter(|_| is_in_time).ok_or_else(Then::let_go))
+        let attempt = begun.map(|key| Attempt { number, key, since });
+        Ok(attempt.ok_or_else(Then::let_go))
     }
 
     /// Counts a request that is recorded now.
@@ -261,6 +267,7 @@ impl Sending<'_> {
         account: &Account,
         request: &Request,
         attempt: Attempt,
+        call: Call,
         retries: Retries,
     ) -> Result<Exchange, DatabaseError> {
         let asked = Instant::now();
@@ -275,7 +282,7 @@ impl Sending<'_> {
             Err(error) => (Err(error), None),
         };
         let took = asked.elapsed();
-        attempt.call.end(answered.is_ok());
+        call.end(answered.is_ok());
         let is_renewed = self.is_renewed(account, &answered, &retries);
         Ok(Exchange {
             attempt: attempt.number,

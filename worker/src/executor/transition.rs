@@ -43,6 +43,8 @@ pub struct Beginning {
     pub timeout: Duration,
     /// A person was asked about it.
     pub was_asked: bool,
+    /// What has happened before, and is not written yet.
+    pub before: Option<(ActionKey, Change)>,
 }
 
 impl Beginning {
@@ -56,6 +58,8 @@ impl Beginning {
 #[derive(Debug, Clone)]
 pub struct Transition {
     pub turn: Turn,
+    /// What has happened before, and is not written yet.
+    pub before: Option<(ActionKey, Change)>,
     pub action: Option<(ActionKey, Change)>,
     /// What the action was answered, if that is kept.
     pub sealed: Option<Vec<u8>>,
@@ -72,7 +76,9 @@ impl Transition {
     /// only if no answer came meanwhile.
     pub fn is_changed(&self) -> bool {
         match &self.action {
-            None | Some((_, Change::Answered { .. } | Change::Retry { .. })) => false,
+            None => false,
+            Some((_, Change::Answered { .. } | Change::Retry { .. })) => false,
+            Some((_, Change::Withdrawn(_))) => false,
             Some((_, Change::Failed(failure))) => failure.answer.is_none(),
             Some(_) => true,
         }
@@ -108,12 +114,20 @@ pub enum Change {
         error: String,
         pause: Duration,
     },
+    /// Nothing was sent in the attempt of this number, which does not count as one.
+    Withdrawn(i32),
     Failed(Failure),
     /// The policy or a person denied it.
     Denied(Failure, Decided),
 }
 
 impl Change {
+    /// Whether it may be written with what comes next. A turn that never knew of it decides the
+    /// same.
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Self::Opened | Self::Chose(_) | Self::Waited)
+    }
+
     /// The answer that it keeps.
     pub fn body(&mut self) -> Option<&mut Option<Vec<u8>>> {
         match self {

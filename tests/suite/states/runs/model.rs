@@ -150,7 +150,7 @@ impl Model {
         let counted = action.filter(counts).map(|action| {
             action.state = account.state();
             action.answered = action.begun;
-            action.attempts += 1;
+            action.attempts += i32::from(account != Account::Unasked);
             action.unanswered = action.unanswered.saturating_sub(account.settled()).max(0);
         });
         let written = self.leave(turn, Some(account));

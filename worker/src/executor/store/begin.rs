@@ -12,6 +12,7 @@ use super::{
     TurnKey, hold_runs, key,
     rows::{ActionRow, RunRow},
     unless_empty,
+    write::record_changes,
 };
 use crate::executor::{MARGIN, transition::Beginning};
 
@@ -67,8 +68,8 @@ WITH may AS (
         policy_version = EXCLUDED.policy_version, request = coalesce(a.request, EXCLUDED.request),
         begun = EXCLUDED.begun,
         unanswered = a.unanswered + EXCLUDED.begun - a.begun,
-        finished_at = NULL, branch = NULL, error = NULL, retry_at = NULL, answer_sealed = NULL,
-        failed_with = NULL
+        -- What it has failed with stays until it is answered.
+        finished_at = NULL, branch = NULL, retry_at = NULL, answer_sealed = NULL
     WHERE a.begun IN (EXCLUDED.begun - 1, EXCLUDED.begun) AND a.answered = EXCLUDED.answered
     RETURNING workspace_id, run_id, idempotency_key
 ), renewed AS (
@@ -147,14 +148,17 @@ impl Work for BeginAttempts<'_> {
         let asked = all().filter(|one| one.was_asked);
         let asked = Vec::from_iter(asked.map(|one| RunRow::of_action(one.turn, &one.action)));
         let turns = Vec::from_iter(all().map(|one| RunRow::of_turn(one.turn)));
+        let before = all().filter_map(|one| ActionRow::happened(one.turn, &one.before));
+        let before = Vec::from_iter(before);
         let attempts = Vec::from_iter(all().map(ActionRow::begun));
         let lease = self.lease.as_secs_f64();
         let margin = MARGIN.as_secs_f64();
-        let ((), _, begun, ()) = try_join!(
+        let ((), _, _, begun, ()) = try_join!(
             biased;
             unless_empty(&asked, |asked| lock_asked(transaction, asked)),
             // The statement that begins looks again at what holds once the rows are locked.
             hold_runs(transaction, &turns),
+            unless_empty(&before, |before| record_changes(transaction, before)),
             begin_attempts(transaction, &attempts, lease, margin),
             unless_empty(&asked, |asked| withdraw_questions(transaction, asked)),
         )?;

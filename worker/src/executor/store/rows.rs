@@ -13,7 +13,9 @@ use postgres_types::ToSql;
 
 use crate::executor::{
     record::{TakenRun, Turn},
-    transition::{ActionKey, Answer, Beginning, Change, Decided, End, Failure, Then, Transition},
+    transition::{
+        ActionKey, Answer, AttemptEnd, Beginning, Change, Decided, End, Failure, Then, Transition,
+    },
 };
 
 /// Maximum characters of a reason.
@@ -166,8 +168,10 @@ pub(super) struct ActionRow<'s> {
     steered_by: Vec<Steering>,
     begun: i32,
     answered: i32,
-    /// The attempt that has ended, by its number, and of how many the outcome is known now.
+    /// The attempt that has ended, by its number, whether it counts as one, and of how many the
+    /// outcome is known now.
     attempt: Option<i32>,
+    counts: bool,
     settled: Option<i32>,
     state: Option<ActionState>,
     branch: Option<Branch>,
@@ -201,6 +205,7 @@ impl<'s> ActionRow<'s> {
             begun: key.begun,
             answered: key.answered,
             attempt: None,
+            counts: false,
             settled: None,
             state: None,
             branch: None,
@@ -246,11 +251,16 @@ impl<'s> ActionRow<'s> {
     }
 
     fn of(transition: &'s Transition) -> Option<Self> {
-        let (key, change) = transition.action.as_ref()?;
-        let row = Self {
+        Some(Self {
             answer_sealed: transition.sealed.as_deref(),
-            ..Self::new(transition.turn, key)
-        };
+            ..Self::happened(transition.turn, &transition.action)?
+        })
+    }
+
+    /// What has happened to an action, if something has.
+    pub(super) fn happened(turn: Turn, action: &'s Option<(ActionKey, Change)>) -> Option<Self> {
+        let (key, change) = action.as_ref()?;
+        let row = Self::new(turn, key);
         Some(match change {
             Change::Opened => row.state(ActionState::Running),
             Change::Chose(branch) => Self {
@@ -282,6 +292,11 @@ impl<'s> ActionRow<'s> {
                 retry_in: Some(pause.as_secs_f64()),
                 ..row.state(ActionState::Retrying).with(answer)
             },
+            Change::Withdrawn(attempt) => Self {
+                attempt: Some(*attempt),
+                settled: Some(AttemptEnd::NotDone.settled()),
+                ..row.state(ActionState::Retrying)
+            },
             Change::Failed(failure) => row.state(ActionState::Failed).because_of(failure),
             Change::Denied(failure, decided) => {
                 let denied = row.state(ActionState::Denied).because_of(failure);
@@ -300,6 +315,7 @@ impl<'s> ActionRow<'s> {
     fn with(self, answer: &'s Answer) -> Self {
         Self {
             attempt: Some(answer.attempt),
+            counts: true,
             settled: Some(answer.end.settled()),
             response_status: answer.status.map(i32::from),
             failed_with: answer.failed_with.as_deref(),

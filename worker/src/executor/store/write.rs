@@ -21,7 +21,7 @@ use crate::executor::transition::{Then, Transition, Written};
 statements! {
     /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
     /// A late one changes the state of its action if it succeeded, or failed while a person is
-    /// asked.
+    /// asked. One that does not count leaves what the attempt before it has failed with.
     fn record_answers(answers: &[ActionRow<'_>]) -> Vec<(WorkspaceId, RunId)> = "
 UPDATE run_actions a SET
     state = CASE WHEN a.state = 'running' OR i.state = 'succeeded'
@@ -33,12 +33,14 @@ UPDATE run_actions a SET
         THEN clock_timestamp() WHEN a.state <> 'running' THEN a.finished_at END,
     branch = i.branch,
     -- Not what was erased, or dropped, meanwhile.
-    error = CASE WHEN a.request IS NOT NULL THEN i.error END,
-    (answer_sealed, failed_with) = (SELECT i.answer_sealed, i.failed_with FROM active_runs t
+    error = CASE WHEN NOT i.counts THEN a.error WHEN a.request IS NOT NULL THEN i.error END,
+    (answer_sealed, failed_with) = (
+        SELECT i.answer_sealed, CASE WHEN i.counts THEN i.failed_with ELSE a.failed_with END
+        FROM active_runs t
         WHERE t.workspace_id = a.workspace_id AND t.run_id = a.run_id AND a.request IS NOT NULL),
     response_status = coalesce(i.response_status, a.response_status),
     retry_at = clock_timestamp() + i.retry_in * interval '1 second',
-    attempts = a.attempts + 1, answered = i.attempt,
+    attempts = a.attempts + i.counts::integer, answered = i.attempt,
     unanswered = greatest(a.unanswered - i.settled, 0)
 FROM unnest($1::action_change[]) AS i
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = i.action_id
@@ -48,7 +50,7 @@ RETURNING a.workspace_id, a.run_id";
     /// Writes what has happened to actions otherwise, for the turns that last, unless an attempt
     /// was answered since they looked at it. What is said of an earlier state is cleared; the key
     /// and the request stay.
-    fn record_changes(changes: &[ActionRow<'_>]) -> Vec<(WorkspaceId, RunId)> = "
+    pub(super) fn record_changes(changes: &[ActionRow<'_>]) -> Vec<(WorkspaceId, RunId)> = "
 INSERT INTO run_actions AS a (workspace_id, run_id, action_id, position, type, part_of, untrusted,
     steered_by, idempotency_key, state, branch, error, is_told, answer_sealed, response_status,
     retry_at, decision, decision_rule, policy_version, request, begun, answered, finished_at)
@@ -264,6 +266,7 @@ impl<'s> WriteTransitions<'s> {
     async fn write(&self, transaction: &Transaction<'_>) -> Result<FoundAttempt, DatabaseError> {
         let turns = self.rows(|one| Some(RunRow::of_turn(one.turn)));
         let answers = self.rows(ActionRow::answered);
+        let before = self.rows(|one| ActionRow::happened(one.turn, &one.before));
         let changes = self.rows(ActionRow::changed);
         let asked = self.rows(RunRow::asked);
         let closed = self.rows(RunRow::closed);
@@ -274,11 +277,12 @@ impl<'s> WriteTransitions<'s> {
         let failing = self.rows(|one| Some(one).filter(is_sure).and_then(RunRow::failing));
         let ends = self.rows(|one| Some(one).filter(is_sure).and_then(RunRow::ended));
         let lease = self.lease.as_secs_f64();
-        let (held, counted, recorded, ..) = try_join!(
+        let (held, counted, _, recorded, ..) = try_join!(
             biased;
             hold_runs(transaction, &turns),
             // Right behind the locks: what they return says which of them count.
             unless_empty(&answers, |rows| record_answers(transaction, rows)),
+            unless_empty(&before, |rows| record_changes(transaction, rows)),
             unless_empty(&changes, |rows| record_changes(transaction, rows)),
             unless_empty(&asked, |rows| ask_approvals(transaction, rows)),
             unless_empty(&kept, |rows| keep_turns(transaction, rows, lease)),

@@ -24,11 +24,11 @@ use crate::{executor::record::Turn, metrics};
 /// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
 
-/// How long a run waits until its account may be called. It goes to the end of its lane then. Those
-/// before it may wait for locks for two seconds.
-const CALL_WITHIN: Duration = Duration::from_secs(3);
-/// A request that is answered within this time, its beginning included, lets another run be taken
-/// ahead: that will have room in a few times as long.
+/// How long a run whose attempt has begun waits until its account may be called. It goes to the end
+/// of its lane then.
+const CALL_WITHIN: Duration = Duration::from_millis(500);
+/// A request that is answered within this time lets another run be taken ahead: that will have room
+/// in a few times as long.
 const QUICK: Duration = Duration::from_millis(100);
 
 /// How long to gather room while there is more to do than room for it: runs that were taken ahead
@@ -183,8 +183,7 @@ impl Place {
     }
 }
 
-/// The room that a request to an account takes, from before its beginning is recorded until it is
-/// over.
+/// The room that a request to an account takes.
 pub(in crate::executor) struct Call {
     hand: Hand,
     lane: Lane,
