@@ -161,8 +161,12 @@ impl Key {
 /// The bit of an algorithm; of RSA, one for each length.
 fn bits(algorithm: Algorithm) -> u8 {
     match algorithm {
+        Algorithm::HmacSha256 => 1,
+        Algorithm::HmacSha512 => 1 << 1,
+        Algorithm::HmacSha1 => 1 << 2,
+        Algorithm::Ed25519 => 1 << 3,
+        Algorithm::EcdsaP256 => 1 << 4,
         Algorithm::RsaSha256 => 0b111 << 5,
-        one => 1 << one as u8,
     }
 }
 

@@ -48,8 +48,8 @@ struct Attempt {
     number: i32,
     /// The idempotency key.
     key: Uuid,
-    /// When it was asked to begin.
-    since: Instant,
+    /// Another run calls the account when this is over.
+    call: Call,
 }
 
 /// What was sent, and what came back.
@@ -177,20 +177,11 @@ impl Sending<'_> {
         // known to be unknown.
         let attempt = match self.begin(account.id, decided).await? {
             Ok(attempt) => attempt,
-            Err(then) => return Ok(Outcome::Leave(None, then)),
-        };
-
-        // Room of the account: the run may have been taken before there was some. A process that
-        // was paused meanwhile may have lost its turn to another one.
-        let call = self.run.place.call().await;
-        let is_stopped = self.executor.stop.is_cancelled();
-        let Some(call) = call.filter(|_| !is_stopped && attempt.since.elapsed() < MARGIN) else {
-            let then = Then::Release(Duration::ZERO, Some(account.id));
-            return Ok(self.leave(Change::Withdrawn(attempt.number), then));
+            Err(outcome) => return Ok(outcome),
         };
 
         // The exchange, and what came of it.
-        let exchange = self.exchange(&account, &request, attempt, call, retries);
+        let exchange = self.exchange(&account, &request, attempt, retries);
         let exchange = exchange.await?;
         Ok(self.conclude(exchange))
     }
@@ -213,22 +204,25 @@ impl Sending<'_> {
         self.executor.persist(ask).await
     }
 
-    /// Begins an attempt; or says how the run is let go of, because it may not begin now.
+    /// Begins an attempt, and waits for room of its account; or says what becomes of the run,
+    /// because nothing may be sent now.
     async fn begin(
         &self,
         account: AccountId,
         decided: Decided,
-    ) -> Result<Result<Attempt, Then>, DatabaseError> {
+    ) -> Result<Result<Attempt, Outcome>, DatabaseError> {
+        let leave = |then| Ok(Err(Outcome::Leave(None, then)));
         if self.executor.stop.is_cancelled() {
-            return Ok(Err(Then::let_go()));
+            return leave(Then::let_go());
         }
         // A run may be taken before its retry is due.
         if let Some(pause) = self.record.retry_in {
-            return Ok(Err(Then::Release(pause, None)));
+            return leave(Then::Release(pause, None));
         }
         // A run is taken to call one account.
+        let then = Then::Release(Duration::ZERO, Some(account));
         if self.run.account != Some(account) {
-            return Ok(Err(Then::Release(Duration::ZERO, Some(account))));
+            return leave(then);
         }
         let beginning = Arc::new(Beginning {
             turn: self.run.turn,
@@ -250,8 +244,16 @@ impl Sending<'_> {
         self.count_request(&beginning.decided);
         let number = beginning.attempt();
         // Without a key something does not hold any more, and the next turn sees what.
-        let attempt = begun.map(|key| Attempt { number, key, since });
-        Ok(attempt.ok_or_else(Then::let_go))
+        let Some(key) = begun else {
+            return leave(Then::let_go());
+        };
+        // It may have been taken before there was room. A process that was paused meanwhile may
+        // have lost its turn to another one.
+        let call = self.run.place.call().await;
+        let is_stopped = self.executor.stop.is_cancelled();
+        let call = call.filter(|_| !is_stopped && since.elapsed() < MARGIN);
+        let attempt = call.map(|call| Attempt { number, key, call });
+        Ok(attempt.ok_or_else(|| self.leave(Change::Withdrawn(number), then)))
     }
 
     /// Counts a request that is recorded now.
@@ -267,7 +269,6 @@ impl Sending<'_> {
         account: &Account,
         request: &Request,
         attempt: Attempt,
-        call: Call,
         retries: Retries,
     ) -> Result<Exchange, DatabaseError> {
         let asked = Instant::now();
@@ -282,7 +283,7 @@ impl Sending<'_> {
             Err(error) => (Err(error), None),
         };
         let took = asked.elapsed();
-        call.end(answered.is_ok());
+        attempt.call.end(answered.is_ok());
         let is_renewed = self.is_renewed(account, &answered, &retries);
         Ok(Exchange {
             attempt: attempt.number,

@@ -77,12 +77,8 @@ pub(crate) async fn run(settings: &CliSettings, command: ApplyCommand) -> Result
                 break;
             }
         };
-        webhooks.extend(
-            applied
-                .webhooks
-                .iter()
-                .map(|made| webhook::shown(settings, made)),
-        );
+        let made = applied.webhooks.iter();
+        webhooks.extend(made.map(|new| webhook::shown(settings, new)));
         let made = applied.subscriptions.iter();
         subscriptions.extend(made.map(|(row, secret)| subscription::shown(row, Some(secret))));
         if let Some(broker) = &broker
