@@ -5,7 +5,6 @@ use std::{pin::pin, time::Duration};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Limited};
 use hyper::{
-    Request,
     body::{Body, Incoming},
     header::{self, HeaderMap},
 };
@@ -48,9 +47,8 @@ pub(crate) fn refuse(headers: &HeaderMap, body: Incoming, refusal: Refusal) -> R
 }
 
 /// Answers a request without reading its body.
-pub(crate) fn leave(request: Request<Incoming>, mut answer: Response) -> Response {
-    let (head, incoming) = request.into_parts();
-    if discard(&head.headers, incoming) {
+pub(crate) fn leave(headers: &HeaderMap, body: Incoming, mut answer: Response) -> Response {
+    if discard(headers, body) {
         response::announce_close(answer.headers_mut());
     }
     answer

@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use hyper::{
     Request, StatusCode,
+    body::Incoming,
     header::{CONTENT_TYPE, HeaderMap, HeaderValue},
+    http::request::Parts,
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
@@ -67,18 +69,17 @@ pub fn document(form: &str, page: Option<&str>) -> Option<String> {
 /// bodies is given to `take` and answered 200, whatever its path.
 pub async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    take: impl Fn(Request<()>, Bytes) + Copy,
+    take: impl Fn(Parts, Bytes) + Copy,
 ) {
-    let service = service_fn(|request| async move {
-        let checked = strict_head::check(&request);
+    let service = service_fn(|request: Request<Incoming>| async move {
         let (head, incoming) = request.into_parts();
-        let read = match checked {
+        let read = match strict_head::check(&head) {
             Ok(()) => body::read(&head.headers, incoming).await,
             Err(refusal) => Err(body::refuse(&head.headers, incoming, refusal)),
         };
         let mut response = match read {
             Ok(body) => {
-                take(Request::from_parts(head, ()), body);
+                take(head, body);
                 response::json(StatusCode::OK, "{}")
             }
             Err(refusal) => Response::from(refusal),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::{Method, Request, body::Incoming};
+use hyper::{Method, Request, body::Incoming, http::request::Parts};
 use letterbox_common::process::metrics::HistogramUnder;
 use letterbox_form_page::AskedFile;
 
@@ -105,22 +105,24 @@ fn record(route: &'static str, status: u16, took: Duration) {
 pub(crate) async fn respond(
     gateway: &Gateway,
     peer: IpAddr,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Response {
     let began = Instant::now();
     let is_trusted = gateway.trusted_request_ids && gateway.proxies.contains(peer);
-    let id = request_id::assign(request.headers_mut(), is_trusted);
-    let path = request.uri().path().to_owned();
+    // Its parts are moved no more: each move would add to the future of every request.
+    let (mut head, body) = request.into_parts();
+    let id = request_id::assign(&mut head.headers, is_trusted);
+    let path = head.uri.path().to_owned();
     let route = Route::find(&path);
     let name = route.map_or("unknown", Route::name);
     let known = route.map(Route::path);
-    let span = known.and_then(|path| trace::begin(&mut request, path));
+    let span = known.and_then(|path| trace::begin(&mut head, path));
 
-    let checked = strict_head::check(&request);
-    let mut response = match checked.and_then(|()| gateway.origins.check(request.headers())) {
-        Err(refusal) => refuse(request, refusal).into(),
+    let checked = strict_head::check(&head);
+    let mut response = match checked.and_then(|()| gateway.origins.check(&head.headers)) {
+        Err(refusal) => body::refuse(&head.headers, body, refusal).into(),
         Ok(origin) => {
-            let answer = dispatch(gateway, peer, route, request).await;
+            let answer = dispatch(gateway, peer, route, &head, body).await;
             let mut response = answer.unwrap_or_else(Response::from);
             if let Some(origin) = origin {
                 cors::allow(response.headers_mut(), origin);
@@ -145,42 +147,36 @@ async fn dispatch(
     gateway: &Gateway,
     peer: IpAddr,
     route: Option<Route<'_>>,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
 ) -> Result<Response, Refusal> {
+    let headers = &head.headers;
     let Some(route) = route else {
-        return Err(refuse(request, Refusal::not_found()));
+        return Err(body::refuse(headers, body, Refusal::not_found()));
     };
-    if cors::is_preflight(request.method(), request.headers()) {
+    if cors::is_preflight(&head.method, headers) {
         let answer = cors::preflight(route.allowed_methods());
-        return Ok(body::leave(request, answer));
+        return Ok(body::leave(headers, body, answer));
     }
-    let mut request = request;
-    if let (Route::IncomingWebhook { token }, false) = (route, route.allows(request.method())) {
-        match incoming_webhook::ask(gateway, peer, token, request).await {
-            Ok(answer) => return Ok(answer),
-            Err(asks_nothing) => request = asks_nothing,
+    if !route.allows(&head.method) {
+        if let Route::IncomingWebhook { token } = route
+            && let Some(answer) = incoming_webhook::ask(gateway, peer, token, head).await
+        {
+            return Ok(body::leave(headers, body, answer));
         }
-    }
-    if !route.allows(request.method()) {
         let refusal = Refusal::method_not_allowed(route.allowed_methods());
-        return Err(refuse(request, refusal));
+        return Err(body::refuse(headers, body, refusal));
     }
     match route {
         Route::IncomingWebhook { token } => {
-            incoming_webhook::handle(gateway, peer, token, request).await
+            incoming_webhook::handle(gateway, peer, token, head, body).await
         }
-        Route::FormRead => form_read::handle(gateway, peer, request).await,
-        Route::FormSubmit => form_submit::handle(gateway, peer, request).await,
-        Route::FormPage => Ok(form_page::handle(gateway, peer, request).await),
+        Route::FormRead => form_read::handle(gateway, peer, head, body).await,
+        Route::FormSubmit => form_submit::handle(gateway, peer, headers, body).await,
+        Route::FormPage => Ok(form_page::handle(gateway, peer, head, body).await),
         Route::FormPageFile(file) => {
-            let response = page::file(file, request.headers());
-            Ok(body::leave(request, response))
+            let response = page::file(file, headers);
+            Ok(body::leave(headers, body, response))
         }
     }
-}
-
-/// Refuses a request whose body has not been read.
-fn refuse(request: Request<Incoming>, refusal: Refusal) -> Refusal {
-    let (head, incoming) = request.into_parts();
-    body::refuse(&head.headers, incoming, refusal)
 }

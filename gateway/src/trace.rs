@@ -4,8 +4,9 @@
 //! what is sampled or which trace a request belongs to.
 
 use hyper::{
-    Method, Request,
+    Method,
     header::{HeaderMap, HeaderValue},
+    http::request::Parts,
 };
 use jiff::Timestamp;
 use letterbox_broker::Receipt;
@@ -16,15 +17,15 @@ use crate::request_id;
 
 /// Begins the trace of a request to a known path. From here on the headers of the request hold its
 /// context and no other.
-pub(crate) fn begin<B>(request: &mut Request<B>, path: &'static str) -> Option<Span> {
+pub(crate) fn begin(head: &mut Parts, path: &'static str) -> Option<Span> {
     if !is_on() {
         return None;
     }
-    let headers = request.headers();
+    let headers = &head.headers;
     let caller = only(headers, TRACEPARENT).and_then(|caller| caller.to_str().ok());
     // The name of a span must not hold a method that the sender made up.
-    let method = match *request.method() {
-        Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => request.method().as_str(),
+    let method = match head.method {
+        Method::GET | Method::HEAD | Method::POST | Method::OPTIONS => head.method.as_str(),
         _ => "_OTHER",
     };
     let mut span = linked(SpanKind::Server, format!("{method} {path}"), caller)?;
@@ -35,7 +36,7 @@ pub(crate) fn begin<B>(request: &mut Request<B>, path: &'static str) -> Option<S
     }
     // Digits and hyphens are always a value.
     if let Ok(context) = HeaderValue::try_from(span.traceparent()) {
-        request.headers_mut().insert(TRACEPARENT, context);
+        head.headers.insert(TRACEPARENT, context);
     }
     Some(span)
 }

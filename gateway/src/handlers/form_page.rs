@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use hyper::{Request, body::Incoming};
+use hyper::{body::Incoming, header::HeaderMap, http::request::Parts};
 use letterbox_common::form::TokenHash;
 
 use super::form_read;
@@ -13,13 +13,14 @@ use crate::{body, error::Refusal, form_page, intake::form, response::Response, s
 pub(crate) async fn handle(
     gateway: &Gateway,
     peer: IpAddr,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
 ) -> Response {
     let documents = &gateway.documents;
-    let token = form_read::token(request.uri().query().unwrap_or_default());
+    let token = form_read::token(head.uri.query().unwrap_or_default());
     match token {
-        None => body::leave(request, form_page::without_form(documents)),
-        Some(token) => page(gateway, peer, token, request)
+        None => body::leave(&head.headers, body, form_page::without_form(documents)),
+        Some(token) => page(gateway, peer, token, &head.headers, body)
             .await
             .unwrap_or_else(|refusal| form_page::refused(documents, refusal)),
     }
@@ -29,10 +30,11 @@ async fn page(
     gateway: &Gateway,
     peer: IpAddr,
     token: TokenHash,
-    request: Request<Incoming>,
+    headers: &HeaderMap,
+    body: Incoming,
 ) -> Result<Response, Refusal> {
-    let client = gateway.proxies.client(peer, request.headers());
-    let live = form::read(gateway, client, token, request).await?;
+    let client = gateway.proxies.client(peer, headers);
+    let live = form::read(gateway, client, token, headers, body).await?;
     let challenge = gateway
         .proofs
         .challenge(token, live.definition.least_seconds);

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use hyper::{
-    Request, StatusCode,
+    StatusCode,
     body::Incoming,
     header::{HeaderName, HeaderValue},
+    http::request::Parts,
 };
 use letterbox_common::form::TokenHash;
 use url::form_urlencoded;
@@ -27,12 +28,13 @@ const CHALLENGE_HEADER: HeaderName = HeaderName::from_static("letterbox-challeng
 pub(crate) async fn handle(
     gateway: &Gateway,
     peer: IpAddr,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
 ) -> Result<Response, Refusal> {
-    let client = gateway.proxies.client(peer, request.headers());
-    let given = token(request.uri().query().unwrap_or_default());
+    let client = gateway.proxies.client(peer, &head.headers);
+    let given = token(head.uri.query().unwrap_or_default());
     let hash = given.unwrap_or_else(|| TokenHash::of_text(""));
-    let form = form::read(gateway, client, hash, request).await?;
+    let form = form::read(gateway, client, hash, &head.headers, body).await?;
     let definition = &form.definition;
     let challenge = gateway.proofs.challenge(hash, definition.least_seconds);
     let mut response = response::json(StatusCode::OK, definition.json.clone());

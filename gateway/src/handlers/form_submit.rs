@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use hyper::{Request, StatusCode, body::Incoming};
+use hyper::{StatusCode, body::Incoming, header::HeaderMap};
 
 use crate::{
     error::Refusal,
@@ -19,9 +19,10 @@ use crate::{
 pub(crate) async fn handle(
     gateway: &Gateway,
     peer: IpAddr,
-    request: Request<Incoming>,
+    headers: &HeaderMap,
+    body: Incoming,
 ) -> Result<Response, Refusal> {
-    let client = gateway.proxies.client(peer, request.headers());
-    form::submit(gateway, client, request).await?;
+    let client = gateway.proxies.client(peer, headers);
+    form::submit(gateway, client, headers, body).await?;
     Ok(response::json(StatusCode::OK, r#"{"status":"accepted"}"#))
 }

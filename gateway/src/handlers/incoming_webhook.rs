@@ -4,14 +4,14 @@
 use std::net::IpAddr;
 
 use hyper::{
-    Request, StatusCode,
+    StatusCode,
     body::Incoming,
     header::{self, HeaderName, HeaderValue},
+    http::request::Parts,
 };
 use letterbox_common::webhook::Reply;
 
 use crate::{
-    body,
     error::Refusal,
     intake::webhook::{self, Recorded},
     response::{self, Response},
@@ -26,31 +26,26 @@ pub(crate) async fn handle(
     gateway: &Gateway,
     peer: IpAddr,
     token: &str,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
 ) -> Result<Response, Refusal> {
-    let body = match webhook::receive(gateway, peer, token, request).await? {
+    let told = match webhook::receive(gateway, peer, token, head, body).await? {
         Recorded::First => r#"{"received":true}"#,
         Recorded::Duplicate => r#"{"received":true,"deduplicated":true}"#,
         Recorded::Reply(reply) => return Ok(response_of(reply)),
     };
-    Ok(response::json(StatusCode::ACCEPTED, body))
+    Ok(response::json(StatusCode::ACCEPTED, told))
 }
 
-/// Answers what a tool asks by GET, HEAD or OPTIONS; gives back a request that asks nothing.
+/// Answers what a tool asks by GET, HEAD or OPTIONS; `None` to a request that asks nothing.
 pub(crate) async fn ask(
     gateway: &Gateway,
     peer: IpAddr,
     token: &str,
-    request: Request<Incoming>,
-) -> Result<Response, Request<Incoming>> {
-    let (head, incoming) = request.into_parts();
-    let answer = webhook::asked(gateway, peer, token, &head).await;
-    let request = Request::from_parts(head, incoming);
-    let Some(answer) = answer else {
-        return Err(request);
-    };
-    let answer = answer.map_or_else(Response::from, response_of);
-    Ok(body::leave(request, answer))
+    head: &Parts,
+) -> Option<Response> {
+    let answer = webhook::asked(gateway, peer, token, head).await?;
+    Some(answer.map_or_else(Response::from, response_of))
 }
 
 fn response_of(reply: Reply) -> Response {

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, ops::RangeInclusive, pin::pin, time::Duration};
 
 use bytes::Bytes;
-use hyper::{Request, body::Incoming, header::HeaderMap};
+use hyper::{body::Incoming, header::HeaderMap};
 use jiff::Timestamp;
 use letterbox_common::{
     form::{FormToken, TokenHash},
@@ -37,11 +37,11 @@ pub(crate) async fn read(
     gateway: &Gateway,
     client: ClientAddress,
     token: TokenHash,
-    request: Request<Incoming>,
+    headers: &HeaderMap,
+    body: Incoming,
 ) -> Result<LiveForm, Refusal> {
     // Size.
-    let (head, incoming) = request.into_parts();
-    body::read(&head.headers, incoming).await?;
+    body::read(headers, body).await?;
 
     let reading = async {
         // Rate limit of the client, as far as this gateway knows.
@@ -57,16 +57,18 @@ pub(crate) async fn read(
 pub(crate) async fn submit(
     gateway: &Gateway,
     client: ClientAddress,
-    request: Request<Incoming>,
+    headers: &HeaderMap,
+    body: Incoming,
 ) -> Result<(), Refusal> {
     let received_at = Timestamp::now();
 
     // Size.
-    let (head, incoming) = request.into_parts();
-    let body = body::read(&head.headers, incoming).await?;
+    let body = body::read(headers, body).await?;
 
     // Everything that needs a server, within the deadline of the answer.
-    let accepting = pin!(accept(gateway, client, &head.headers, &body, received_at));
+    // Boxed: it is three times that of a delivery, and the futures of all requests would have room
+    // for it.
+    let accepting = Box::pin(accept(gateway, client, headers, &body, received_at));
     with_deadline(gateway, accepting).await
 }
 

@@ -4,10 +4,10 @@ use std::{net::IpAddr, pin::pin};
 
 use bytes::Bytes;
 use hyper::{
-    Method, Request, StatusCode,
+    Method, StatusCode,
     body::Incoming,
     header::{self, HeaderMap},
-    http::request,
+    http::request::Parts,
 };
 use jiff::Timestamp;
 use letterbox_common::{
@@ -50,18 +50,18 @@ pub(crate) async fn receive(
     gateway: &Gateway,
     peer: IpAddr,
     token: &str,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
 ) -> Result<Recorded, Refusal> {
     let received_at = Timestamp::now();
 
     // The shape of the URL.
-    let (head, incoming) = request.into_parts();
     let Ok(address) = token.parse() else {
-        return Err(body::refuse(&head.headers, incoming, Refusal::not_found()));
+        return Err(body::refuse(&head.headers, body, Refusal::not_found()));
     };
 
     // Size.
-    let body = body::read(&head.headers, incoming).await;
+    let body = body::read(&head.headers, body).await;
     let body = body.inspect_err(|refusal| {
         // The owner should see this fault although no signature could be checked.
         if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
@@ -76,7 +76,7 @@ pub(crate) async fn receive(
         }
     })?;
     let presented = Presented {
-        request: webhook_request(gateway, &head, &body),
+        request: webhook_request(gateway, head, &body),
         from: gateway.proxies.address(peer, &head.headers),
     };
     if let Some(reply) = echo(&presented.request) {
@@ -104,7 +104,7 @@ pub(crate) async fn asked(
     gateway: &Gateway,
     peer: IpAddr,
     token: &str,
-    head: &request::Parts,
+    head: &Parts,
 ) -> Option<Result<Reply, Refusal>> {
     let address = token.parse::<WebhookAddress>().ok()?;
     let request = webhook_request(
@@ -133,7 +133,7 @@ pub(crate) async fn asked(
 
 fn webhook_request<'a>(
     gateway: &'a Gateway,
-    head: &'a request::Parts,
+    head: &'a Parts,
     body: &'a [u8],
 ) -> WebhookRequest<'a> {
     WebhookRequest {

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, sync::LazyLock};
 
 use bytes::Bytes;
-use hyper::{Request, Version, header};
+use hyper::{Version, header, http::request::Parts};
 use letterbox_common::{
     form::{Form, ascii_address},
     json_object,
@@ -31,7 +31,7 @@ static FORM: LazyLock<Form> = LazyLock::new(|| {
     serde_json::from_str(&definition.form_json()).unwrap()
 });
 
-type Taken = Vec<(Request<()>, Bytes)>;
+type Taken = Vec<(Parts, Bytes)>;
 
 /// What is sent in a connection is taken as its headers say, and answered by the service itself.
 /// How it is cut into pieces makes no difference; the first byte says how.
@@ -46,9 +46,9 @@ pub(super) fn http(input: &[u8]) {
     // A head that never ends is answered or not, as its pieces come.
     let input = &[input, b"\r\n\r\n"].concat();
     let (answers, taken) = served(input, input.len().max(1));
-    for (request, body) in &taken {
-        let all = |name| request.headers().get_all(name).iter().collect::<Vec<_>>();
-        assert!(all(header::HOST).len() == 1 || request.version() < Version::HTTP_11);
+    for (head, body) in &taken {
+        let all = |name| head.headers.get_all(name).iter().collect::<Vec<_>>();
+        assert!(all(header::HOST).len() == 1 || head.version < Version::HTTP_11);
         let is_chunked = !all(header::TRANSFER_ENCODING).is_empty();
         match (is_chunked, &all(header::CONTENT_LENGTH)[..]) {
             (true, lengths) => assert!(lengths.is_empty() && is_inside(body, input)),
