@@ -38,7 +38,7 @@ struct Stage {
 const ROWS: &str = "
 SELECT r.state AS run, a.state, a.due_at <= clock_timestamp() AS is_due, a.turn, a.idle_turns,
        a.is_cancelled, x.state AS action, x.begun, x.answered, x.unanswered, x.attempts,
-       x.idempotency_key
+       x.error IS NOT NULL AS is_explained, x.idempotency_key
 FROM runs r LEFT JOIN active_runs a USING (workspace_id, run_id)
 LEFT JOIN run_actions x USING (workspace_id, run_id) WHERE r.run_id = $1";
 
@@ -62,6 +62,7 @@ impl Real {
             answered: row.get("answered"),
             unanswered: row.get("unanswered"),
             attempts: row.get("attempts"),
+            is_explained: row.get("is_explained"),
             key: place(&mut self.keys, row.get("idempotency_key")),
         });
         Rows {

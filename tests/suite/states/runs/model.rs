@@ -31,6 +31,8 @@ pub struct Action {
     pub answered: i32,
     pub unanswered: i32,
     pub attempts: i32,
+    /// It says what the last attempt that counts has failed with.
+    pub is_explained: bool,
     /// By the order in which keys were drawn.
     pub key: usize,
 }
@@ -132,6 +134,7 @@ impl Model {
                 answered: 0,
                 unanswered: 0,
                 attempts: 0,
+                is_explained: false,
                 key: self.keys - 1,
             }
         });
@@ -150,7 +153,10 @@ impl Model {
         let counted = action.filter(counts).map(|action| {
             action.state = account.state();
             action.answered = action.begun;
-            action.attempts += i32::from(account != Account::Unasked);
+            if account != Account::Unasked {
+                action.attempts += 1;
+                action.is_explained = account != Account::Done;
+            }
             action.unanswered = action.unanswered.saturating_sub(account.settled()).max(0);
         });
         let written = self.leave(turn, Some(account));
