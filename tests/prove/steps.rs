@@ -20,8 +20,9 @@ const FIRST: u32 = 12;
 const OFTEN: u32 = 3;
 /// Messages that nobody can read, where they are dead-lettered.
 const UNREADABLE: usize = 20;
-/// How long a step may take to be passed.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a step may take to be passed: more than the minute for which a worker that has crashed
+/// before keeps others from renewing a token.
+const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long gateways do not reach the broker, so that something is spilled.
 const OUTAGE: Duration = Duration::from_millis(1_500);
