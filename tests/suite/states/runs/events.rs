@@ -42,20 +42,7 @@ impl ReferenceStateMachine for Model {
     type Transition = Event;
 
     fn init_state() -> BoxedStrategy<Self> {
-        let model = Self {
-            rows: Rows {
-                run: RunState::Queued,
-                active: Some(QUEUED),
-                action: None,
-            },
-            turns: Vec::new(),
-            keys: 0,
-            has_started: false,
-            policy: 0,
-            needs: [true; 3],
-            told: Told::Nothing,
-        };
-        Just(model).boxed()
+        Just(Self::new()).boxed()
     }
 
     fn transitions(state: &Self) -> BoxedStrategy<Event> {
@@ -119,6 +106,22 @@ impl ReferenceStateMachine for Model {
 }
 
 impl Model {
+    pub fn new() -> Self {
+        Self {
+            rows: Rows {
+                run: RunState::Queued,
+                active: Some(QUEUED),
+                action: None,
+            },
+            turns: Vec::new(),
+            keys: 0,
+            has_started: false,
+            policy: 0,
+            needs: [true; 3],
+            told: Told::Nothing,
+        }
+    }
+
     fn told(&mut self, event: &Event) -> Told {
         match event {
             Event::Arrive => {}

@@ -16,9 +16,10 @@ use uuid::Uuid;
 
 use self::events::Event;
 use self::model::{Action, Active, Model, Need, Rows, Seen, Told};
-use super::worker::{Decided, Run, Taken, Worker};
+use super::worker::{Account, Decided, Run, Taken, Worker};
 use letterbox_worker::executor::transition::End;
 use letterbox_workflow::Decision;
+use proptest_state_machine::ReferenceStateMachine;
 
 /// The same on a database.
 struct Real {
@@ -211,6 +212,25 @@ impl super::Real for Real {
         assert_eq!(told, model.told);
         assert_eq!(self.rows(stage).await, model.rows);
     }
+}
+
+/// Few random orders come as far as this.
+#[tokio::test]
+async fn a_withdrawn_attempt_leaves_what_the_one_before_has_failed_with() {
+    let stage = <Real as super::Real>::stage(World::new().await).await;
+    let mut real = <Real as super::Real>::begin(&stage).await;
+    let mut model = Model::new();
+    let turn = |turn, said| {
+        let take = Event::Take { by_two: false };
+        let (load, begin) = (Event::Load(turn), Event::Begin(turn));
+        [take, load, begin, Event::Write(turn, said), Event::Expire]
+    };
+    let events = [turn(0, Account::Busy), turn(1, Account::Unasked)];
+    for event in events.into_iter().flatten() {
+        model = Model::apply(model, &event);
+        super::Real::apply(&mut real, &stage, &model, event).await;
+    }
+    assert!(model.rows.action.unwrap().is_explained);
 }
 
 #[test]
