@@ -1,17 +1,44 @@
-//! Evaluates templates beside the executor, where one that does not end can be left behind: the
-//! check at deployment and the clock of a rendering both trust what they know of the engine.
+//! Evaluates templates: small ones at once, others beside the executor, where one that does not end
+//! can be left behind. The check at deployment and the clock of a rendering both trust what they
+//! know of the engine.
 
-use std::{fmt::Display, time::Duration};
+use std::{
+    fmt::Display,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// How long evaluating may take, waiting for the processor included: well under any lease.
 const MAX_TIME: Duration = Duration::from_secs(5);
+/// Bytes of templates times bytes of values up to which they are small: 4 KiB with 1 KiB. The worst
+/// known take some 10 ms then, most of them less than the way to another thread.
+const SMALL: usize = 4 << 20;
 
-/// What the templates of an action give.
+/// What the templates of an action give. Without loops they take no longer than their bytes, times
+/// those of the values that each may insert: this is `size`.
 pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
+    size: usize,
     templates: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, String> {
+    let evaluated = match size {
+        ..=SMALL => catch_unwind(AssertUnwindSafe(templates)).ok(),
+        _ => beside(templates).await?,
+    };
+    match evaluated {
+        Some(evaluated) => evaluated.map_err(|error| error.to_string()),
+        None => {
+            tracing::error!("the evaluation of a template panicked");
+            Err("its templates can't be evaluated".to_owned())
+        }
+    }
+}
+
+/// What they give on another thread; `None` if they panic.
+async fn beside<T: Send + 'static>(
+    templates: impl FnOnce() -> T + Send + 'static,
+) -> Result<Option<T>, String> {
     let (begin, begun) = oneshot::channel();
     let evaluating = spawn_blocking(move || {
         // Whoever waits for a thread has not begun.
@@ -20,11 +47,7 @@ pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
     });
     let _ = begun.await;
     match timeout(MAX_TIME, evaluating).await {
-        Ok(Ok(evaluated)) => evaluated.map_err(|error| error.to_string()),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "the evaluation of a template panicked");
-            Err("its templates can't be evaluated".to_owned())
-        }
+        Ok(evaluated) => Ok(evaluated.ok()),
         Err(_) => {
             let seconds = MAX_TIME.as_secs();
             tracing::error!(
@@ -46,16 +69,14 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_end_is_left_behind() {
         let (end, ended) = mpsc::channel::<()>();
-        let endless = evaluate(move || ended.recv().map_err(|error| error.to_string()));
-        assert_eq!(
-            endless.await,
-            Err("its templates take more than 5 s".to_owned())
-        );
+        let templates = move || ended.recv().map_err(|error| error.to_string());
+        let endless = evaluate(SMALL + 1, templates).await;
+        assert_eq!(endless, Err("its templates take more than 5 s".to_owned()));
         drop(end);
-        let panics = evaluate(|| -> Result<(), String> { panic!("of a test") });
-        assert_eq!(
-            panics.await,
-            Err("its templates can't be evaluated".to_owned())
-        );
+        for size in [SMALL, SMALL + 1] {
+            let panics = evaluate(size, || -> Result<(), String> { panic!("of a test") });
+            let expected = Err("its templates can't be evaluated".to_owned());
+            assert_eq!(panics.await, expected, "{size}");
+        }
     }
 }

@@ -49,6 +49,7 @@ impl Executor {
             turn,
             place,
             owner: facts.owner,
+            input: facts.input.len(),
             account: taken.account,
             context,
             answers: Answers::default(),

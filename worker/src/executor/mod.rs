@@ -248,7 +248,8 @@ impl Executor {
         let values = self.values(run, &next.action.references).await?;
         let condition = condition.clone();
         let context = values.context.clone();
-        let branch: Branch = evaluate(move || condition.holds(&context)).await?.into();
+        let holds = evaluate(run.size(), move || condition.holds(&context));
+        let branch: Branch = holds.await?.into();
         Ok(Outcome::GoOn(run.key(next), Change::Chose(branch)))
     }
 

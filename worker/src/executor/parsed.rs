@@ -75,9 +75,9 @@ impl Parsed {
         };
         // Checking runs what it checks, with sample values. What is found is kept for all runs: a
         // machine that has stood still for a moment says nothing of a release.
-        let loaded = match evaluate(load()).await {
+        let loaded = match evaluate(usize::MAX, load()).await {
             Ok(release) => Ok(release),
-            Err(_) => evaluate(load()).await,
+            Err(_) => evaluate(usize::MAX, load()).await,
         };
         let loaded = loaded.map(Arc::new);
         if let Err(error) = &loaded {

@@ -34,6 +34,8 @@ pub(super) struct RunInProgress<'p> {
     pub(super) owner: UserId,
     /// The account that it may call in this turn.
     pub(super) account: Option<AccountId>,
+    /// The bytes of what was submitted.
+    pub(super) input: usize,
     /// Its values, but for the answers.
     pub(super) context: TemplateContext,
     pub(super) answers: Answers,
@@ -70,6 +72,13 @@ impl RunInProgress<'_> {
     /// Whether it may store so many bytes more.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         self.stored.load(Ordering::Relaxed) + bytes <= MAX_STORED
+    }
+
+    /// The bytes of its templates times those of its values, at most.
+    pub(super) fn size(&self) -> usize {
+        let failing = self.failing.as_ref().map_or(0, String::len);
+        let values = self.input + self.stored.load(Ordering::Relaxed) + failing;
+        self.release.length.saturating_mul(values)
     }
 
     /// Which action is written about.

@@ -179,7 +179,7 @@ impl Executor {
             let _place = place;
             step.request(|name| urls.get(name).cloned(), &policy)
         };
-        let prepared = evaluate(prepared).await?;
+        let prepared = evaluate(usize::MAX, prepared).await?;
         if prepared.0.account() != due.name {
             return Err("the step calls another account".to_owned().into());
         }

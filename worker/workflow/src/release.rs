@@ -37,6 +37,8 @@ pub struct Release {
     pub on_failure: Vec<Action>,
     /// What the form calls its fields.
     pub labels: Labels,
+    /// The bytes of its JSON texts.
+    pub length: usize,
 }
 
 impl ReleaseTexts {
@@ -62,7 +64,11 @@ impl Release {
                 actions::parse_and_check(diagnostics, &form, lists)
             },
         )?;
-        Ok(Self { labels, ..release })
+        Ok(Self {
+            labels,
+            length: texts.length(),
+            ..release
+        })
     }
 
     /// Parses a release to look at it: its templates are not checked, and must not be rendered.
@@ -75,6 +81,7 @@ impl Release {
         on_failure: Option<&str>,
         parse: impl FnOnce(&mut Diagnostics, [Option<&Value>; 2]) -> [Vec<Action>; 2],
     ) -> Result<Self, LoadError> {
+        let length = actions.len() + on_failure.map_or(0, str::len);
         let list = json(actions)?;
         let following = on_failure.map(json).transpose()?;
         let mut diagnostics = Diagnostics::default();
@@ -84,6 +91,7 @@ impl Release {
                 actions,
                 on_failure,
                 labels: Labels::default(),
+                length,
             }),
             Some(problem) => Err(LoadError(problem.to_string())),
         }
