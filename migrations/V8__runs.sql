@@ -466,7 +466,17 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION lock_turns IS 'Waits for its turn to give turns, until the transaction ends';
-GRANT EXECUTE ON FUNCTION lock_turns TO letterbox_worker;
+CREATE FUNCTION try_lock_turns() RETURNS boolean LANGUAGE plpgsql SET search_path FROM CURRENT
+AS $$
+BEGIN
+    LOCK TABLE turn_lock IN EXCLUSIVE MODE NOWAIT;
+    RETURN true;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION try_lock_turns IS 'The same, or false if it would have to wait';
+GRANT EXECUTE ON FUNCTION lock_turns, try_lock_turns TO letterbox_worker;
 
 CREATE TABLE workers (
     worker_id  uuid PRIMARY KEY,
@@ -632,7 +642,8 @@ $$;
 COMMENT ON FUNCTION answer_approval IS
     'Answers a question that is open, for a member who may, and lets the run go on; no row if it '
     'is not open, or not for this member. Operators name who answers; people answer themselves';
-REVOKE EXECUTE ON FUNCTION drop_answers, lock_turns, end_runs, answer_approval FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION
+    drop_answers, lock_turns, try_lock_turns, end_runs, answer_approval FROM PUBLIC;
 
 CREATE TABLE run_usage (
     workspace_id uuid NOT NULL REFERENCES workspaces,

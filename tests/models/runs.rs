@@ -9,7 +9,8 @@
 //! refused for good under a key it has not done under that key, and will not.
 //!
 //! Every step is a transaction that is flushed, except for a take, which the database may forget
-//! until something that is flushed comes after it. Between any two a worker may die, be paused, or
+//! until something that is flushed comes after it (one that is part of the recording is a take that
+//! is not forgotten). Between any two a worker may die, be paused, or
 //! be cut off from the database: its lease ends, another one goes on, and the first one may come
 //! back and send or write what it was about to. A commit may be unseen, and is then repeated; an
 //! answer may be lost. People cancel, hold, change the policy, answer the question that they looked

@@ -31,10 +31,10 @@ const BESIDE: &str = "
 look, and change nothing:
     statement.find_claims statement.measure_spill statement.measure_spill_shares
     statement.what_is_held statement.taken_by_others statement.runs_by_time
-    statement.ready_lanes statement.ready_runs statement.memory_segments
+    statement.ready_lanes statement.ready_runs statement.recorded_runs statement.memory_segments
     statement.memory_size statement.claim_halves statement.read_following statement.read_memory
 lock what the step after them writes:
-    statement.lock_usage statement.lock_turns statement.lock_asked
+    statement.lock_usage statement.lock_turns statement.try_lock_turns statement.lock_asked
 count and note, which decides nothing:
     statement.count_changed statement.report_worker statement.forget_worker statement.note_failing
 merge what is remembered:
@@ -149,6 +149,7 @@ worker/src/executor/store/write.rs
     Write: fn wake_answered
     Write: fn end_runs
 migrations/V8__runs.sql
+    Take: LOCK TABLE turn_lock IN EXCLUSIVE MODE NOWAIT
     Write: FUNCTION end_runs
     Answer: FUNCTION answer_approval
     Answer: FOR NO KEY UPDATE OF a

@@ -152,3 +152,62 @@ async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
     let looks = worker.calls("take_runs").await;
     assert!(looks < 35.0, "{looks} looks");
 }
+
+/// A run is taken by the transaction that records it, unless somebody looks just then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_recorded_is_taken_along() {
+    let (peer, gate) = Peer::gated(200).await;
+    let scene = Scene::new(&peer, json!([post("send")])).await;
+    let along = "
+        SELECT count(*) FROM runs r JOIN active_runs a USING (workspace_id, run_id)
+        WHERE a.state = 'taken' AND r.xmin = a.xmin";
+    for number in 1..=5 {
+        scene.form.assert_accepts(&format!("k{number}")).await;
+        peer.await_received(number).await;
+        if scene.world.count(along).await > 0 {
+            gate.add_permits(number);
+            return scene.world.await_state("succeeded", number as i64).await;
+        }
+    }
+    panic!("no run was taken along");
+}
+
+/// Somebody has locked the turns, or what this worker reports of itself: it can't look, but what is
+/// submitted is recorded all the same, and at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn recording_fails_for_no_look() {
+    let (peer, scene) = Scene::posting("send").await;
+    let (world, worker) = (&scene.world, &scene.worker);
+    let failures = |statement: &str| {
+        let failed = format!("\"statement\":\"{statement}\"");
+        worker.log().matches(&failed).count()
+    };
+    let mut submitted = 0;
+    // Between two looks, which wait for the lock.
+    let mut submit = async || {
+        let before = failures("take_runs");
+        eventually("a look fails", async || failures("take_runs") > before).await;
+        submitted += 1;
+        scene.form.assert_accepts(&format!("k{submitted}")).await;
+        world.await_runs(submitted).await;
+        submitted
+    };
+    let locking = world.session(Role::Login).await;
+    let lock = "BEGIN; LOCK TABLE turn_lock IN EXCLUSIVE MODE";
+    locking.batch_execute(lock).await.unwrap();
+    submit().await;
+    locking.batch_execute("ROLLBACK").await.unwrap();
+    world.await_state("succeeded", 1).await;
+
+    let lock = "BEGIN; SELECT FROM workers FOR UPDATE";
+    locking.batch_execute(lock).await.unwrap();
+    let mut runs = submit().await;
+    while failures("record_runs") == 0 && runs < 5 {
+        runs = submit().await;
+    }
+    assert_eq!(failures("record_runs"), 1);
+    assert_eq!(worker.calls("put_aside").await, 0.0, "at once");
+    locking.batch_execute("ROLLBACK").await.unwrap();
+    world.await_state("succeeded", runs).await;
+    assert_eq!(peer.received().len(), runs as usize);
+}

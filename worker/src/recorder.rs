@@ -1,9 +1,11 @@
 //! The dependencies shared by everything that records entries.
 
+use std::sync::Arc;
+
 use letterbox_common::ids::WorkspaceId;
 use letterbox_database::{Database, DatabaseError, Transaction, Work};
 
-use crate::{executor::Hand, spill, stored_bytes::StoredBytes};
+use crate::{executor::Turns, spill, stored_bytes::StoredBytes};
 
 /// The database that entries are recorded in, and the limits that apply. Cheap to clone.
 #[derive(Clone)]
@@ -12,8 +14,8 @@ pub(crate) struct Recorder {
     pub(crate) stored_bytes: StoredBytes,
     /// Bytes that a workspace may store in a day; above this its runs are refused.
     pub(crate) max_daily_bytes: u64,
-    /// Told when runs are recorded: it may have places for them.
-    pub(crate) hand: Hand,
+    /// What takes the runs that are recorded, if there is room.
+    pub(crate) turns: Arc<Turns>,
 }
 
 /// What entries become, recorded in batches.

@@ -8,6 +8,7 @@ use letterbox_common::{
     states::Program,
 };
 use letterbox_database::{observe, presence};
+use tokio::sync::Mutex;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -49,18 +50,18 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
     let worker = &config.worker;
     let database = || worker.database.clone();
     let to_publish = || config.broker.clone().to_publish();
-    let settings = &config.settings;
-    let hand = Hand::new(settings.run_concurrency, settings.requests_per_account);
     let in_hand = InHand::default();
     let stored_bytes = StoredBytes::default();
     let (publisher, session) = publisher(PUBLISH_CHANNELS, PUBLISH_TIMEOUT);
     let mut tasks = Tasks::new(stop);
 
-    let consumer = consumer(&config, &hand, &in_hand, &stored_bytes, publisher);
+    let writing = TaskTracker::new();
+    let turns = turns(&config, &stored_bytes, &writing, stop);
+    let consumer = consumer(&config, &turns, &in_hand, &stored_bytes, publisher);
     tasks.spawn("consumer", |stop| {
         consumer.run(config.broker.clone(), readiness.clone(), stop)
     });
-    execute(&mut tasks, &config, hand, &stored_bytes, stop);
+    execute(&mut tasks, turns, &writing);
     let subscriptions = Subscriptions(worker.clone());
     let name = format!("{} (signals)", worker.name);
     let part = readiness.component("signals");
@@ -108,7 +109,7 @@ fn start(config: Config, readiness: &Readiness, stop: &CancellationToken) -> Tas
 
 fn consumer(
     config: &Config,
-    hand: &Hand,
+    turns: &Arc<Turns>,
     in_hand: &InHand,
     stored_bytes: &StoredBytes,
     publisher: Publisher,
@@ -119,7 +120,7 @@ fn consumer(
             database: config.worker.database.clone(),
             stored_bytes: stored_bytes.clone(),
             max_daily_bytes: settings.workspace_daily_megabytes << 20,
-            hand: hand.clone(),
+            turns: turns.clone(),
         },
         publisher,
         in_hand: in_hand.clone(),
@@ -129,41 +130,47 @@ fn consumer(
     }
 }
 
-/// Executes runs. Whatever becomes of the broker: a request in flight is awaited, and its answer
-/// written. What writes for the runs outlasts them; both outlast the taking of further ones.
-fn execute(
-    tasks: &mut Tasks,
+/// What takes runs and executes them.
+fn turns(
     config: &Config,
-    hand: Hand,
     stored_bytes: &StoredBytes,
+    writing: &TaskTracker,
     stop: &CancellationToken,
-) {
+) -> Arc<Turns> {
     let Config {
         worker, settings, ..
     } = config;
-    let runs = TaskTracker::new();
-    let writing = TaskTracker::new();
     let executor = Executor::new(
         worker.clone(),
         settings.timeouts,
         stop.clone(),
         stored_bytes.clone(),
-        &writing,
+        writing,
     );
-    let executor = Arc::new(executor);
-    tasks.spawn("trials", |stop| answer_trials(executor.clone(), stop));
-    let turns = Turns {
+    Arc::new(Turns {
         worker: worker.clone(),
-        executor,
+        executor: Arc::new(executor),
         limits: Limits {
             workspace: usize::from(settings.runs_per_workspace),
             account: usize::from(settings.requests_per_account),
         },
-        hand,
-        tasks: runs.clone(),
-    };
-    tasks.spawn("turns", |stop| turns.run(stop));
+        hand: Hand::new(settings.run_concurrency, settings.requests_per_account),
+        tasks: TaskTracker::new(),
+        memory: Mutex::default(),
+    })
+}
+
+/// Executes runs. Whatever becomes of the broker: a request in flight is awaited, and its answer
+/// written. What writes for the runs outlasts them; both outlast the taking of further ones.
+fn execute(tasks: &mut Tasks, turns: Arc<Turns>, writing: &TaskTracker) {
+    let (runs, worker) = (turns.tasks.clone(), turns.worker.clone());
+    let executor = turns.executor.clone();
+    tasks.spawn("trials", |stop| answer_trials(executor, stop));
+    tasks.spawn(
+        "turns",
+        |stop| async move { Box::pin(turns.run(stop)).await },
+    );
     tasks.wait("runs", &runs);
-    tasks.wait("answers", &writing);
-    tasks.then("last turn", Turns::forget(worker.clone()));
+    tasks.wait("answers", writing);
+    tasks.then("last turn", Turns::forget(worker));
 }

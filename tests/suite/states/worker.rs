@@ -378,6 +378,7 @@ impl Work for Take<'_> {
             workspace: self.0.workspace,
             account: None,
         };
+        turns::lock_turns(transaction).await?;
         let seen = turns::see(transaction, Uuid::nil(), None, 1_000, 1, true).await?;
         let lanes = [(lane, SystemTime::UNIX_EPOCH, 10)];
         let ready = turns::first_runs(transaction, &lanes).await?;

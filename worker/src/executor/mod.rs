@@ -72,7 +72,7 @@ use self::{
 };
 pub(crate) use self::{
     trial::answer_trials,
-    turns::{Hand, Limits, Turns},
+    turns::{Hand, Limits, TakenAlong, Turns},
 };
 use crate::{egress::Egress, metrics, outcome, stored_bytes::StoredBytes, worker::Worker};
 

@@ -1,5 +1,6 @@
 //! Records runs: one transaction per batch queues or refuses each new submission, charges the
-//! workspaces' allowances, and lets queued runs wait for their turn.
+//! workspaces' allowances, and lets queued runs wait for their turn. If nothing else waits, they
+//! have it at once.
 //!
 //! The transaction first locks the usage of every workspace it touches, in order of id: two workers
 //! can't both use the last run of an allowance, and of two workers with the same message the second
@@ -16,6 +17,7 @@ use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 
 use super::NewRun;
 use crate::{
+    executor::{TakenAlong, Turns},
     metrics,
     recorder::{Recorded, Recorder},
 };
@@ -125,17 +127,25 @@ impl Recorded for NewRun {
         spilled: &[i64],
     ) -> Result<(), DatabaseError> {
         let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
-        let batch = RecordRuns::of(runs, most);
+        let mut batch = RecordRuns::of(runs, most);
+        // What was spilled is late, and may be at fault.
+        batch.turns = Some(&*recorder.turns).filter(|_| spilled.is_empty());
+        let mut recorded = recorder.store("record_runs", &batch, spilled).await;
+        if recorded.is_err() && batch.turns.take().is_some() {
+            // No run is at fault for what failed while it was taken.
+            recorded = recorder.store("record_runs", &batch, spilled).await;
+        }
         let RunCounts {
             queued,
             refused,
             bytes,
-        } = recorder.store("record_runs", &batch, spilled).await?;
+            taken,
+        } = recorded?;
         for (workspace, bytes) in bytes {
             recorder.stored_bytes.add(workspace, None, bytes);
         }
-        if queued > 0 {
-            recorder.hand.look();
+        if queued > taken.map_or(0, TakenAlong::start) as u64 {
+            recorder.turns.hand.look();
         }
         let repeated = batch.runs.len() as u64 - queued - refused;
         for (outcome, count) in [
@@ -154,6 +164,8 @@ struct RecordRuns<'a> {
     runs: Vec<&'a NewRun>,
     /// Bytes that a workspace may store in a day.
     max_daily_bytes: i64,
+    /// Takes the runs at once, if there is room.
+    turns: Option<&'a Turns>,
 }
 
 /// The new runs of a workspace.
@@ -170,11 +182,13 @@ struct Inserted {
 
 /// The new runs of a batch, by outcome.
 #[derive(Default)]
-struct RunCounts {
+struct RunCounts<'t> {
     queued: u64,
     refused: u64,
     /// Bytes stored, by workspace.
     bytes: Vec<(WorkspaceId, u64)>,
+    /// Those of them that were taken at once.
+    taken: Option<TakenAlong<'t>>,
 }
 
 impl<'a> RecordRuns<'a> {
@@ -186,6 +200,7 @@ impl<'a> RecordRuns<'a> {
         Self {
             runs: by_key.into_values().collect(),
             max_daily_bytes,
+            turns: None,
         }
     }
 
@@ -202,10 +217,13 @@ impl<'a> RecordRuns<'a> {
     }
 }
 
-impl Work for RecordRuns<'_> {
-    type Output = RunCounts;
+impl<'a> Work for RecordRuns<'a> {
+    type Output = RunCounts<'a>;
 
-    async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<RunCounts>, DatabaseError> {
+    async fn run(
+        &self,
+        transaction: &Transaction<'_>,
+    ) -> Result<Option<Self::Output>, DatabaseError> {
         let runs = self.runs.iter();
         let workspaces: Vec<_> = runs.clone().map(|run| run.workspace).collect();
         let mut tenants = workspaces.clone();
@@ -239,6 +257,9 @@ impl Work for RecordRuns<'_> {
             counts.queued += one.queued;
             counts.refused += one.refused;
             counts.bytes.push((one.workspace_id, one.bytes));
+        }
+        if let Some(turns) = self.turns.filter(|_| counts.queued > 0) {
+            counts.taken = turns.take_along(transaction, &workspaces, &ids).await?;
         }
         Ok(Some(counts))
     }

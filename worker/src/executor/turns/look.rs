@@ -12,11 +12,12 @@ use std::{
 
 use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{DatabaseError, Transaction, Work};
+use tokio::try_join;
 use uuid::Uuid;
 
 use super::{
     fairness::{Candidate, InFlight, Lane, Limits, take_turns},
-    store::{self, Held, Report, Seen},
+    store::{self, Held, ReadyLane, Report, Seen},
 };
 use crate::executor::record::TakenRun;
 
@@ -32,7 +33,7 @@ const LOST_AFTER: Duration = Duration::from_secs(15);
 
 /// What a worker remembers from look to look.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LookMemory {
+pub(crate) struct LookMemory {
     cursor: LookCursor,
     looked_at_all: Option<Instant>,
     /// Since when every look has seen runs of workers that seem to have died before the clock was
@@ -80,7 +81,7 @@ pub(super) struct Look<'l> {
     pub(super) answered: HashMap<Lane, usize>,
     /// What it has was reported recently.
     pub(super) is_reported: bool,
-    pub(super) memory: &'l LookMemory,
+    pub(super) memory: LookMemory,
 }
 
 pub(super) struct Looked {
@@ -92,21 +93,71 @@ impl Work for Look<'_> {
     type Output = Looked;
 
     async fn run(&self, transaction: &Transaction<'_>) -> Result<Option<Looked>, DatabaseError> {
-        let memory = self.memory;
         let recent = |at: Instant| at.elapsed() < ALL_EVERY;
-        let all = !memory.looked_at_all.is_some_and(recent);
-        let behind = memory.cursor.behind();
-        let seen = store::see(transaction, self.worker, behind, PAGE, MAX_LANES, all);
-        let seen = seen.await?;
+        let all = !self.memory.looked_at_all.is_some_and(recent);
+        let ((), seen) = try_join!(
+            biased;
+            store::lock_turns(transaction),
+            self.see(transaction, all),
+        )?;
         let is_long = |since: Instant| since.elapsed() >= LOST_AFTER;
-        let choice = self.choice(&seen, memory.lost_since.is_some_and(is_long));
+        let choice = self.choice(&seen, self.memory.lost_since.is_some_and(is_long));
         let wanted = choice.lanes();
         let mut ready = match wanted.is_empty() {
             true => Vec::new(),
             false => store::first_runs(transaction, &wanted).await?,
         };
         ready.retain(|one| !self.has(one));
-        let Chosen { take, wait, cursor } = choice.choose(&ready, memory.cursor);
+        let taking = self.take(transaction, &seen, &choice, &ready, all);
+        taking.await.map(Some)
+    }
+}
+
+impl Look<'_> {
+    /// Takes runs that this transaction has recorded, if nothing else waits. Does not wait for
+    /// another look.
+    pub(super) async fn take_recorded(
+        &self,
+        transaction: &Transaction<'_>,
+        workspaces: &[WorkspaceId],
+        runs: &[RunId],
+    ) -> Result<Option<Looked>, DatabaseError> {
+        let ((is_locked,), recorded, seen) = try_join!(
+            biased;
+            store::try_lock_turns(transaction),
+            store::recorded_runs(transaction, workspaces, runs),
+            self.see(transaction, false),
+        )?;
+        let is_first = |lane: &ReadyLane| {
+            let first = |one: &Candidate| one.lane == lane.lane && one.due_at == lane.due_at;
+            recorded.iter().any(first)
+        };
+        if !is_locked || !seen.due.is_empty() || !seen.lanes.iter().all(is_first) {
+            return Ok(None);
+        }
+        let choice = self.choice(&seen, false);
+        let taking = self.take(transaction, &seen, &choice, &recorded, false);
+        let mut looked = taking.await?;
+        looked.memory.has_more = looked.taken.len() < recorded.len();
+        Ok(Some(looked))
+    }
+
+    async fn see(&self, transaction: &Transaction<'_>, all: bool) -> Result<Seen, DatabaseError> {
+        let behind = self.memory.cursor.behind();
+        store::see(transaction, self.worker, behind, PAGE, MAX_LANES, all).await
+    }
+
+    /// Takes the runs whose turn it is by this choice.
+    async fn take(
+        &self,
+        transaction: &Transaction<'_>,
+        seen: &Seen,
+        choice: &Choice<'_>,
+        ready: &[Candidate],
+        all: bool,
+    ) -> Result<Looked, DatabaseError> {
+        let memory = &self.memory;
+        let Chosen { take, wait, cursor } = choice.choose(ready, memory.cursor);
 
         let is_reported = !take.is_empty() || !self.is_reported;
         let report = is_reported.then(|| self.report(&take));
@@ -126,11 +177,9 @@ impl Work for Look<'_> {
             has_more: !wait.is_empty() || !seen.lanes.is_empty(),
             is_full,
         };
-        Ok(Some(Looked { taken, memory }))
+        Ok(Looked { taken, memory })
     }
-}
 
-impl Look<'_> {
     fn has(&self, one: &Candidate) -> bool {
         self.in_hand.contains_key(&one.key())
     }

@@ -2,8 +2,9 @@
 //! Workspaces take turns, and no account is called more often at once than it may be, over all
 //! workers.
 //!
-//! A run that this worker records or lets go of is looked for at once, others within 100 ms. What
-//! is beyond the limits waits in the database, where it costs nothing.
+//! A run that this worker records is taken by the transaction that records it, if nothing else
+//! waits. One that it lets go of is looked for at once, others within 100 ms. What is beyond the
+//! limits waits in the database, where it costs nothing.
 
 pub mod fairness;
 mod hand;
@@ -12,11 +13,13 @@ pub mod store;
 
 use std::{sync::Arc, time::Duration};
 
-use letterbox_database::DatabaseError;
+use letterbox_common::ids::{RunId, WorkspaceId};
+use letterbox_database::{DatabaseError, Transaction};
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-use self::look::{Look, LookMemory};
+use self::look::{Look, LookMemory, Looked};
 pub(crate) use self::{fairness::Limits, hand::Hand};
 pub(super) use self::{
     hand::{Call, Place},
@@ -43,15 +46,58 @@ pub(crate) struct Turns {
     pub(crate) hand: Hand,
     /// The runs in progress, which outlast whoever started them.
     pub(crate) tasks: TaskTracker,
+    /// Of this worker one looks at a time, until what it has taken is in hand.
+    pub(crate) memory: Mutex<LookMemory>,
+}
+
+/// Runs that were taken by the transaction that has recorded them.
+pub(crate) struct TakenAlong<'t> {
+    turns: &'t Turns,
+    memory: MutexGuard<'t, LookMemory>,
+    looked: Looked,
+}
+
+impl TakenAlong<'_> {
+    /// Starts them, once that transaction is committed. Returns how many they are.
+    pub(crate) fn start(mut self) -> usize {
+        self.turns.start(self.looked, &mut self.memory)
+    }
 }
 
 impl Turns {
+    /// Takes runs that this transaction has just recorded, if this worker could take all of them,
+    /// nothing else waits, and nobody else looks.
+    pub(crate) async fn take_along(
+        &self,
+        transaction: &Transaction<'_>,
+        workspaces: &[WorkspaceId],
+        runs: &[RunId],
+    ) -> Result<Option<TakenAlong<'_>>, DatabaseError> {
+        let Ok(memory) = self.memory.try_lock() else {
+            return Ok(None);
+        };
+        let is_calm = !memory.has_more && !memory.is_full;
+        if !is_calm || runs.len() > self.hand.free() || self.executor.stop.is_cancelled() {
+            return Ok(None);
+        }
+        let look = self.next_look(&memory);
+        let looked = Box::pin(look.take_recorded(transaction, workspaces, runs)).await?;
+        Ok(looked.map(|looked| TakenAlong {
+            turns: self,
+            memory,
+            looked,
+        }))
+    }
+
     /// Takes runs until `stop`. Those in progress go on as tasks.
-    pub(crate) async fn run(self, stop: CancellationToken) {
-        let mut memory = LookMemory::default();
+    pub(crate) async fn run(&self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            let pause = match self.look(&mut memory).await {
-                Ok(()) if memory.is_full => {
+            let mut memory = self.memory.lock().await;
+            let looked = self.look(&mut memory).await;
+            let (is_full, has_more) = (memory.is_full, memory.has_more);
+            drop(memory);
+            let pause = match looked {
+                Ok(()) if is_full => {
                     match store::let_due_wait(&self.worker.database, FLOOD as i64).await {
                         // What is due and can't move is locked.
                         Ok(0) => LOOK_EVERY,
@@ -64,7 +110,7 @@ impl Turns {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.hand.more(memory.has_more), if pause == LOOK_EVERY => {}
+                () = self.hand.more(has_more), if pause == LOOK_EVERY => {}
                 () = stop.cancelled() => {}
             }
         }
@@ -72,46 +118,55 @@ impl Turns {
 
     /// Takes the runs whose turn it is, as many as there are free places, and starts them.
     async fn look(&self, memory: &mut LookMemory) -> Result<(), DatabaseError> {
-        let is_reported = memory
-            .reported
-            .is_some_and(|at| at.elapsed() < REPORT_EVERY);
-        let free = self.hand.free();
-        let answered = self.hand.answered();
-        if free == 0 && is_reported {
+        let look = self.next_look(memory);
+        if look.free == 0 && look.is_reported {
             (memory.has_more, memory.is_full) = (true, false);
             return Ok(());
         }
-        let look = Look {
-            worker: self.worker.id,
-            name: &self.worker.name,
-            places: self.hand.places(),
-            free,
-            lease: self.executor.timeouts.lease,
-            limits: self.limits,
-            in_hand: self.hand.runs(),
-            answered,
-            is_reported,
-            memory,
-        };
-        let looked = match self.worker.database.transaction("take_runs", &look).await {
-            Ok(Some(looked)) => looked,
-            Ok(None) => return Ok(()),
+        match self.worker.database.transaction("take_runs", &look).await {
+            Ok(looked) => {
+                if let Some(looked) = looked {
+                    self.start(looked, memory);
+                }
+                Ok(())
+            }
             Err(error) => {
                 // Whether it was committed is unknown: then the leases end by themselves.
                 memory.reported = None;
-                return Err(error);
+                Err(error)
             }
-        };
-        *memory = looked.memory;
-        if !looked.taken.is_empty() {
-            metrics::RUNS_TAKEN.increment(looked.taken.len() as u64);
-            self.start(looked.taken);
         }
-        Ok(())
     }
 
-    /// Loads runs together and executes each as a task of its own.
-    fn start(&self, taken: Vec<TakenRun>) {
+    fn next_look(&self, memory: &LookMemory) -> Look<'_> {
+        let reported = memory.reported;
+        Look {
+            worker: self.worker.id,
+            name: &self.worker.name,
+            places: self.hand.places(),
+            free: self.hand.free(),
+            lease: self.executor.timeouts.lease,
+            limits: self.limits,
+            in_hand: self.hand.runs(),
+            answered: self.hand.answered(),
+            is_reported: reported.is_some_and(|at| at.elapsed() < REPORT_EVERY),
+            memory: memory.clone(),
+        }
+    }
+
+    /// Loads the runs that were taken together and executes each as a task of its own. Returns how
+    /// many they are.
+    fn start(&self, looked: Looked, memory: &mut LookMemory) -> usize {
+        *memory = looked.memory;
+        let number = looked.taken.len();
+        if number > 0 {
+            metrics::RUNS_TAKEN.increment(number as u64);
+            self.execute(looked.taken);
+        }
+        number
+    }
+
+    fn execute(&self, taken: Vec<TakenRun>) {
         let executor = self.executor.clone();
         let tasks = self.tasks.clone();
         let take = |one: TakenRun| (one, self.hand.take(one.turn, one.account));

@@ -18,8 +18,11 @@ statements! {
     /// One look at a time, until the end of its transaction, which does not wait for the disk. A
     /// crash of the database may undo it as if it had not been: then nothing that its turns have
     /// written is left, either, and others have other tokens.
-    fn lock_turns() = "
+    pub fn lock_turns() = "
 SELECT lock_turns(), set_config('synchronous_commit', 'off', true)";
+
+    /// The same in a transaction that waits for the disk; false if it would wait for another look.
+    pub fn try_lock_turns() -> (bool,) = "SELECT try_lock_turns()";
 
     /// The workspaces that are held, and the accounts that wait for a token or their owner.
     fn what_is_held() -> Held = "
@@ -82,6 +85,14 @@ CROSS JOIN LATERAL (
     WHERE a.state = 'ready' AND a.workspace_id = lane.workspace_id
       AND a.account_id = lane.account_id AND a.due_at >= lane.since
     ORDER BY a.due_at LIMIT lane.most) AS ready";
+
+    /// Runs that were just recorded, by their keys.
+    pub fn recorded_runs(workspaces: &[WorkspaceId], runs: &[RunId]) -> Vec<Candidate> = "
+SELECT a.workspace_id, a.run_id, a.due_at,
+       nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
+FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
+JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+    AND a.state = 'ready'";
 
     /// Takes runs, unless somebody has set their time meanwhile, or has them locked: all workers
     /// wait for this.
@@ -201,8 +212,8 @@ pub struct Report<'r> {
     pub runs: Vec<RunId>,
 }
 
-/// Locks the turns, and looks what waits: at most `max` runs whose time has come, also those that
-/// have been due for long if `all` is set, and at most `max_lanes` lanes behind one.
+/// Looks what waits, once the turns are locked: at most `max` runs whose time has come, also those
+/// that have been due for long if `all` is set, and at most `max_lanes` lanes behind one.
 pub async fn see(
     transaction: &Transaction<'_>,
     worker: Uuid,
@@ -216,9 +227,8 @@ pub async fn see(
     let account = behind.map_or(Uuid::nil(), |lane| {
         lane.account.map_or(Uuid::max(), Uuid::from)
     });
-    let ((), held, others, due, lanes) = try_join!(
+    let (held, others, due, lanes) = try_join!(
         biased;
-        lock_turns(transaction),
         what_is_held(transaction),
         taken_by_others(transaction, worker),
         runs_by_time(transaction, max as i64, all),
