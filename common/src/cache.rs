@@ -56,7 +56,6 @@ impl<K, V> Lifecycle<K, V> for DropUnlocked {
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// At most so many values, each of which is forgotten after a time, with `MAX` only for others.
-    #[must_use]
     pub fn new(most: usize, time: Duration) -> Self {
         let mut options = OptionsBuilder::new();
         options.weight_capacity(most as u64);
@@ -64,7 +63,6 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     /// Values of so many bytes together, each of which is forgotten after a time.
-    #[must_use]
     pub fn of_bytes(most: u64, time: Duration) -> Self {
         let mut options = OptionsBuilder::new();
         // One shard: the greatest value may take nearly all.
@@ -84,7 +82,6 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     /// What is remembered of a key.
-    #[must_use]
     pub fn get(&self, key: &K) -> Option<V> {
         let kept = self.0.kept.get(key)?;
         if self.is_over(&kept) {

@@ -4,13 +4,11 @@
 use crate::secret::Secret;
 
 /// What is sealed of a header's value and a client's certificate with its key, in PEM.
-#[must_use]
 pub fn with_certificate(value: &Secret, pem: &Secret) -> Secret {
     Secret::new([value.expose(), b"\n", pem.expose()].concat())
 }
 
 /// The value, and the certificate if there is one.
-#[must_use]
 pub fn parts(opened: &Secret) -> (Secret, Option<Secret>) {
     let mut parts = opened.expose().splitn(2, |byte| *byte == b'\n');
     let mut next = || parts.next().map(|part| Secret::new(part.to_vec()));

@@ -24,14 +24,12 @@ pub enum Grant {
 
 impl Grant {
     /// Reads what was sealed; `None` if it is no grant.
-    #[must_use]
     pub fn parse(json: &Secret) -> Option<Self> {
         let json = std::str::from_utf8(json.expose()).ok()?;
         serde_json::from_str(json).ok()
     }
 
     /// What is sealed: JSON.
-    #[must_use]
     pub fn to_json(&self) -> Secret {
         Secret::new(text_of(self).into_bytes())
     }

@@ -33,13 +33,11 @@ macro_rules! id {
 
         impl $name {
             /// Generates an id.
-            #[must_use]
             pub fn generate() -> Self {
                 Self(Uuid::$make())
             }
 
             /// The 16 bytes of the UUID.
-            #[must_use]
             pub fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()
             }
@@ -85,7 +83,6 @@ id!(/** A form submission, the message that carries it and the run that it start
 
 impl RunId {
     /// The smallest id of a run that was received `milliseconds` after the start of 1970, or later.
-    #[must_use]
     pub fn earliest_at(milliseconds: u64) -> Self {
         // A UUIDv7 begins with 48 bits of time.
         Self(Uuid::from_u128(u128::from(milliseconds) << 80))

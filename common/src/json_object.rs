@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 
 /// The JSON text of something that is made of texts, numbers, lists and maps by text only, which
 /// always serialize.
-#[must_use]
 #[expect(clippy::expect_used, reason = "the callers' types always serialize")]
 pub fn text_of(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("texts, numbers, lists and maps always serialize")
@@ -22,7 +21,6 @@ pub fn text_of(value: &impl Serialize) -> String {
 
 /// Finds the wanted members of the object in `text`, each as its own JSON text; `None` if `text` is
 /// not an object.
-#[must_use]
 pub fn find<'a, const N: usize>(
     text: &'a str,
     wanted: [&str; N],
@@ -40,14 +38,12 @@ pub fn find<'a, const N: usize>(
 const MAX_NAMES: usize = 8;
 
 /// Whether a text is a JSON pointer (RFC 6901) of at most eight names, and not to the whole.
-#[must_use]
 pub fn is_pointer(text: &str) -> bool {
     text.starts_with('/') && text.matches('/').count() <= MAX_NAMES
 }
 
 /// The text at a JSON pointer (RFC 6901) of JSON text; `None` if nothing is there. The rest is
 /// looked at and not stored, so it may have any number of values.
-#[must_use]
 pub fn at<'a>(text: &'a str, pointer: &str) -> Option<&'a str> {
     pointer
         .split('/')
@@ -73,7 +69,6 @@ pub type Member<'a> = (Option<String>, &'a RawValue);
 
 /// All members of the object in `text`, in order and with repeated names; `None` if `text` is not
 /// an object.
-#[must_use]
 pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
     let mut all = Vec::new();
     each(text, |name, value| {

@@ -6,7 +6,6 @@ use uuid::Uuid;
 
 /// The SHA-256 of what makes a delivery the same as another one: its body, or the id that its
 /// sender has given it, where the webhook goes by that. A body is JSON, so none is an id.
-#[must_use]
 pub fn delivery_sha256(id: Option<&str>, body: &[u8]) -> [u8; 32] {
     let hash = match id {
         Some(id) => Sha256::new_with_prefix(b"\0id\0").chain_update(id),
@@ -23,20 +22,17 @@ pub struct KeyHash(#[serde(with = "hex::serde")] [u8; 32]);
 
 impl KeyHash {
     /// Hashes a key that is given by its SHA-256. `scope` is the id of the webhook or workflow.
-    #[must_use]
     pub fn of(scope: &[u8; 16], sha256: &[u8; 32]) -> Self {
         let hash = Sha256::new().chain_update(scope).chain_update(sha256);
         Self(hash.finalize().into())
     }
 
     /// Hashes a key that is given as a whole.
-    #[must_use]
     pub fn of_content(scope: &[u8; 16], content: &[u8]) -> Self {
         Self::of(scope, &Sha256::digest(content).into())
     }
 
     /// The two columns that hold it.
-    #[must_use]
     pub fn halves(&self) -> (Uuid, Uuid) {
         let half = |from| Uuid::from_bytes(std::array::from_fn(|at| self.0[from + at]));
         (half(0), half(16))

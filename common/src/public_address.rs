@@ -47,7 +47,6 @@ const SPECIAL: [&str; 31] = [
 const UNICAST: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
 /// Whether an address is public.
-#[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     static NETWORKS: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
         let networks = SPECIAL.iter().map(|network| network.parse());
@@ -62,7 +61,6 @@ pub fn is_public(address: IpAddr) -> bool {
 
 /// Whether the host of a URL is certainly not public: an address that is not, or a name reserved
 /// for the local machine or network.
-#[must_use]
 pub fn is_private_host(host: &str) -> bool {
     // The dot at the end of an absolute name says nothing.
     let host = host.strip_suffix('.').unwrap_or(host);

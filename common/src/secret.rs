@@ -20,13 +20,11 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
     /// Takes these bytes, to be wiped when the secret is dropped.
-    #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
     /// The secret itself, for the moment of its use.
-    #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

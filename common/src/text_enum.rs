@@ -13,14 +13,12 @@ pub struct UnknownWord {
 }
 
 /// The error message for a word that is not one of `words`.
-#[must_use]
 pub fn must_be_one_of(words: &[&str]) -> String {
     format!("must be one of {}", words.join(", "))
 }
 
 impl UnknownWord {
     #[doc(hidden)]
-    #[must_use]
     pub const fn expecting(expected: &'static [&'static str]) -> Self {
         Self { expected }
     }

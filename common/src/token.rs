@@ -19,7 +19,6 @@ impl Token {
     }
 
     /// Parses 64 hexadecimal digits in lower case; `None` for any other text.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let is_token = text.len() == 64 && text.bytes().all(is_digit);
@@ -27,14 +26,12 @@ impl Token {
     }
 
     /// The text of the token, for the one time that it is shown.
-    #[must_use]
     #[expect(clippy::expect_used, reason = "a token is made of digits")]
     pub fn expose(&self) -> &str {
         std::str::from_utf8(self.0.expose()).expect("a token is made of digits")
     }
 
     /// Its SHA-256, which the database stores.
-    #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.expose()).into()
     }

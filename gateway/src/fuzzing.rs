@@ -35,13 +35,11 @@ use crate::{
 };
 
 /// The text of a body, if it is JSON.
-#[must_use]
 pub fn json(body: &[u8]) -> Option<&str> {
     json::check(body).ok()
 }
 
 /// The token, the idempotency key and the payload of a submission.
-#[must_use]
 pub fn submission(body: &[u8]) -> Option<(FormToken, String, &RawValue)> {
     let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let posted = form::parse(&HeaderMap::from_iter([json]), body).ok()?;
@@ -49,7 +47,6 @@ pub fn submission(body: &[u8]) -> Option<(FormToken, String, &RawValue)> {
 }
 
 /// The document of a form's page, made of the JSON that a deploy stores.
-#[must_use]
 pub fn document(form: &str, page: Option<&str>) -> Option<String> {
     let live = LiveForm {
         release: LiveRelease {

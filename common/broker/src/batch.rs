@@ -65,7 +65,6 @@ pub struct BatchBody {
 
 impl BatchBody {
     /// Encodes entries with their bodies.
-    #[must_use]
     pub fn encode<E: Entry>(entries: &[(E, Bytes)]) -> Self {
         let size = entries.iter().map(|(_, body)| body.len() + MAX_LINE).sum();
         let mut bytes = BytesMut::with_capacity(size).writer();
@@ -88,7 +87,6 @@ impl BatchBody {
     }
 
     /// The message to publish. `app_id` names the publishing process.
-    #[must_use]
     pub fn into_message(self, routing_key: String, message_id: String, app_id: &str) -> Message {
         let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let mut headers = FieldTable::default();
@@ -119,26 +117,22 @@ pub struct ReceivedEntry {
 
 impl ReceivedEntry {
     /// When a gateway received it, by that gateway's clock; `None` for malformed entries.
-    #[must_use]
     pub fn received_at(&self) -> Option<Timestamp> {
         let content = self.content.as_ref().ok()?;
         Some(content.receipt().received_at)
     }
 
     /// The id of the signal or run that it becomes.
-    #[must_use]
     pub fn id(&self) -> Option<String> {
         self.content.as_ref().ok().map(Content::id)
     }
 
     /// The id of the message that carried it.
-    #[must_use]
     pub fn message_id(&self) -> Option<&str> {
         self.properties.message_id().as_ref().map(|id| id.as_str())
     }
 
     /// This entry as a message of its own.
-    #[must_use]
     pub fn alone(&self) -> Alone {
         let id = self.id();
         let mut properties = republished(&self.properties);
@@ -168,7 +162,6 @@ pub struct Alone {
 }
 
 /// Splits a received message into its entries, at least one.
-#[must_use]
 pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
     let shared = Arc::new(properties.clone());
     let kind = message_type(properties).unwrap_or_default();
@@ -181,7 +174,6 @@ pub fn decode(properties: &BasicProperties, body: Bytes) -> Vec<ReceivedEntry> {
 
 /// Decodes an entry that was kept by itself, as [`ReceivedEntry::alone`] gives it: one entry,
 /// unless it is malformed. Without a kind it is none of Letterbox's.
-#[must_use]
 pub fn decode_alone(
     kind: Option<MessageType>,
     message_id: String,

@@ -194,14 +194,12 @@ impl DeadLetters {
     }
 
     /// The number of letters that were taken and neither replayed nor discarded.
-    #[must_use]
     pub fn held(&self) -> u32 {
         self.held
     }
 
     /// How long the first of them has been held. The broker closes a channel that holds a message
     /// for longer than its `consumer_timeout`, by default 30 minutes.
-    #[must_use]
     pub fn held_for(&self) -> Duration {
         let since = self.held_since.map(|since| since.elapsed());
         since.unwrap_or_default()

@@ -44,13 +44,11 @@ pub struct WebhookDelivery {
 
 impl WebhookDelivery {
     /// The webhook under whose id the body is remembered.
-    #[must_use]
     pub fn remembered_by(&self) -> WebhookId {
         self.memory.unwrap_or(self.webhook)
     }
 
     /// The key under which it is claimed, with this body.
-    #[must_use]
     pub fn key_hash(&self, body: &[u8]) -> KeyHash {
         let sha256 = delivery_sha256(self.same_by.as_deref(), body);
         KeyHash::of(self.remembered_by().as_bytes(), &sha256)
@@ -95,7 +93,6 @@ pub struct Receipt {
 
 impl Receipt {
     /// The trace context, if traces are exported and this one is sampled.
-    #[must_use]
     pub fn followed(&self) -> Option<&str> {
         Some(self.traceparent.as_str()).filter(|context| is_on() && is_sampled(context))
     }

@@ -27,7 +27,6 @@ pub enum BrokerError {
 impl BrokerError {
     /// Whether the broker rejects the login, the virtual host, a missing right, or a queue that
     /// exists with other arguments: a retry fails, too, until an operator changes that.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         use AMQPSoftError::{ACCESSREFUSED, PRECONDITIONFAILED};
         matches!(

@@ -74,7 +74,6 @@ pub(crate) fn properties(kind: &str, message_id: String, app_id: &str) -> BasicP
 /// else that the publisher or a broker may have added. A broker closes the channel on another
 /// user's id, closes the connection on headers that fill a frame, and sends copies to any queue
 /// that certain headers name.
-#[must_use]
 pub fn republished(of: &BasicProperties) -> BasicProperties {
     let given = of.headers().as_ref().map(FieldTable::inner);
     let ours = given.into_iter().flatten().filter(|(name, value)| {

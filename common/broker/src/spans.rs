@@ -5,7 +5,6 @@ use letterbox_traces::{Span, SpanKind, batch};
 use crate::{ReceivedEntry, topology::EXCHANGE};
 
 /// Starts the span of publishing entries, which have these trace contexts, under a routing key.
-#[must_use]
 pub fn publishing<'c>(
     routing_key: &str,
     contexts: impl Iterator<Item = &'c str> + Clone,
@@ -21,7 +20,6 @@ pub fn publishing<'c>(
 }
 
 /// Starts the span of processing entries of a queue together.
-#[must_use]
 pub fn processing<'e>(
     queue: &str,
     entries: impl Iterator<Item = &'e ReceivedEntry> + Clone,

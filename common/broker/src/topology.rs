@@ -56,7 +56,6 @@ text_enum! {
 impl QueueFamily {
     /// The number of the queue that takes a workspace's entries, from 1 to `queues`. Ids of
     /// workspaces are random, so workspaces spread evenly.
-    #[must_use]
     pub fn number_for(workspace: WorkspaceId, queues: u16) -> u16 {
         let number = u128::from_be_bytes(*workspace.as_bytes()) % u128::from(queues.max(1));
         u16::try_from(number + 1).unwrap_or(1)
@@ -64,7 +63,6 @@ impl QueueFamily {
 
     /// The routing key of the queue with a number, counted from 1. The first has no number in its
     /// name: most installations have one.
-    #[must_use]
     pub fn routing_key(self, number: u16) -> String {
         match number {
             0 | 1 => self.to_string(),
@@ -73,7 +71,6 @@ impl QueueFamily {
     }
 
     /// The queue with a number, counted from 1.
-    #[must_use]
     pub fn queue(self, number: u16) -> WorkQueue {
         WorkQueue::bound(self.routing_key(number))
     }
@@ -109,7 +106,6 @@ impl WorkQueue {
 }
 
 /// Every work queue, with `queues` queues in each family: declared, and consumed by workers.
-#[must_use]
 pub fn work_queues(queues: u16) -> Vec<WorkQueue> {
     let of_family = |family: &QueueFamily| {
         let family = *family;
@@ -193,7 +189,6 @@ pub(crate) async fn find_on(connection: &Connection) -> Result<(), BrokerError> 
 }
 
 /// The arguments that a queue of ours is declared with, as text; none for another queue.
-#[must_use]
 pub fn declared_arguments(queue: &str) -> Vec<(String, String)> {
     let declared = match queue {
         DEAD_LETTERS_QUEUE => lasting_arguments(),

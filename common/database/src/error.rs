@@ -61,14 +61,12 @@ impl DatabaseError {
     }
 
     /// The work of a transaction rolled it back although the caller needs it to commit.
-    #[must_use]
     pub fn rolled_back(name: &str) -> Self {
         Self::without_code(Fault::Transient, &format!("{name} was rolled back"))
     }
 
     /// Something that the work of a transaction needs is gone, so it rolled back: without the item
     /// that needed it, the others can go on.
-    #[must_use]
     pub fn gone(name: &str) -> Self {
         Self {
             code: Some(SqlState::NO_DATA),
@@ -90,13 +88,11 @@ impl DatabaseError {
     }
 
     /// A statement returned no row although there must be one.
-    #[must_use]
     pub fn no_row(name: &str) -> Self {
         Self::without_code(Fault::Permanent, &format!("{name} returned no row"))
     }
 
     /// A statement returned several rows although there can be one at most.
-    #[must_use]
     pub fn many_rows(name: &str) -> Self {
         let told = format!("{name} returned more than one row");
         Self::without_code(Fault::Permanent, &told)
@@ -104,7 +100,6 @@ impl DatabaseError {
 
     /// Whether the server rejects the login, the database or a missing right: a retry fails, too,
     /// until an operator changes that.
-    #[must_use]
     pub fn is_refusal(&self) -> bool {
         self.code.as_ref().is_some_and(|code| {
             // Invalid authorization, and no such database.
@@ -114,19 +109,16 @@ impl DatabaseError {
     }
 
     /// Whether the database takes no writes: a standby, or made read-only by an operator.
-    #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.code == Some(SqlState::READ_ONLY_SQL_TRANSACTION)
     }
 
     /// Whether it waited in vain: for a locked row, or for longer than a statement may take.
-    #[must_use]
     pub fn is_of_lock(&self) -> bool {
         self.is_one_of(&[SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED])
     }
 
     /// Whether the server rolled the work back so that it can be retried.
-    #[must_use]
     pub fn asks_for_retry(&self) -> bool {
         self.is_one_of(&[
             SqlState::T_R_SERIALIZATION_FAILURE,

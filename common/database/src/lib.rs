@@ -39,7 +39,6 @@ pub use transaction::{Transaction, Work};
 pub use whole::Whole;
 
 /// Replaces U+0000, which PostgreSQL's `text` can't hold, with U+FFFD.
-#[must_use]
 pub fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

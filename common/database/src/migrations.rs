@@ -87,7 +87,6 @@ pub async fn migrate(client: &mut Client) -> Result<Vec<Applied>, MigrationError
 }
 
 /// The version that this program was built for.
-#[must_use]
 pub fn known_version() -> i32 {
     let known = known().unwrap_or_default();
     known.iter().map(Migration::version).max().unwrap_or(0)

@@ -31,7 +31,6 @@ impl Whole {
     }
 
     /// The database as this transaction sees it.
-    #[must_use]
     pub fn database(&self) -> &Database {
         &self.database
     }

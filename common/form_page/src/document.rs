@@ -88,7 +88,6 @@ struct PageData<'a, C> {
 
 impl Documents {
     /// Creates the documents of the service at `base_url`.
-    #[must_use]
     pub fn new(base_url: &Url) -> Self {
         let base = base_url.as_str().trim_end_matches('/');
         let origin = base_url.origin().ascii_serialization();
@@ -162,14 +161,12 @@ impl Documents {
     }
 
     /// The document without data, for a page that knows its token and fetches the form.
-    #[must_use]
     pub fn without_form(&self) -> Document {
         document(self.empty(""), &self.connects, "'none'")
     }
 
     /// The document that says why there is no form, the same for every token: by the status of the
     /// answer, and in how many seconds another try may succeed.
-    #[must_use]
     pub fn refused(&self, status: u16, retry: Option<u64>) -> Document {
         let retry = retry.unwrap_or_default();
         let state = format!("data-status=\"{status}\" data-retry=\"{retry}\"");

@@ -88,7 +88,6 @@ impl PageFile {
 impl AskedFile {
     /// The file at this path: below `/forms/`, or below the name of all files there. The name of
     /// another version leads to the files of this one, while a service is upgraded.
-    #[must_use]
     pub fn at(path: &str) -> Option<Self> {
         let path = path.strip_prefix("/forms/")?;
         let is_name =
@@ -102,7 +101,6 @@ impl AskedFile {
 
     /// The file, and its headers, for who has sent these headers. Only pages of the same origin may
     /// load it.
-    #[must_use]
     pub fn answer(self, asked: &HeaderMap) -> (HeaderMap, Bytes) {
         let Self { file, is_named } = self;
         let is_compressed = takes_gzip(asked);

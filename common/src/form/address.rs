@@ -9,7 +9,6 @@ const MAX_BYTES: usize = 500;
 
 /// An e-mail address as a browser's field for addresses has it: without the spaces around it, and
 /// with its domain in ASCII (UTS 46). Source: HTML, "E-mail state". What is no address stays.
-#[must_use]
 pub fn ascii_address(text: &str) -> Cow<'_, str> {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     let parts = text.split_once('@').filter(|_| text.len() <= MAX_BYTES);

@@ -20,13 +20,11 @@ impl Color {
     pub const WHITE: Self = Self([255; 3]);
 
     /// Creates a color from red, green and blue.
-    #[must_use]
     pub const fn new(red: u8, green: u8, blue: u8) -> Self {
         Self([red, green, blue])
     }
 
     /// The contrast ratio: from 1 (none) to 21.
-    #[must_use]
     pub fn contrast(self, other: Self) -> f64 {
         let one = self.luminance();
         let two = other.luminance();

@@ -60,7 +60,6 @@ text_enum! {
 impl FieldType {
     /// Maximum length of a value in characters (Unicode scalar values), for types that hold text.
     /// The form page and the validation of submissions both use it.
-    #[must_use]
     pub fn max_length(self) -> Option<usize> {
         match self {
             Self::Text => Some(500),

@@ -13,7 +13,6 @@ use crate::{ids::WorkspaceId, json_object};
 pub const MAX_LOOKUP_TEXT: usize = 200;
 
 /// The ids of the values in a payload, the JSON text of an object. Long texts have none.
-#[must_use]
 pub fn lookup_ids(workspace: WorkspaceId, payload: &str) -> Vec<Uuid> {
     let members = json_object::all(payload).unwrap_or_default();
     let ids = members.into_iter().filter_map(|(key, value)| {
@@ -31,7 +30,6 @@ pub fn lookup_ids(workspace: WorkspaceId, payload: &str) -> Vec<Uuid> {
 
 /// The ids of every value that `text` may mean in a field: a text, a number, or `true` or `false`
 /// for a checkbox.
-#[must_use]
 pub fn meant_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
     let kinds = [
         Some(LookupKind::Text(text.to_owned())),
@@ -44,7 +42,6 @@ pub fn meant_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
 
 /// The ids of what a person may have written so in a field to say who they are: a text, or a number
 /// that is long enough to be theirs.
-#[must_use]
 pub fn personal_ids(workspace: WorkspaceId, key: &str, text: &str) -> Vec<Uuid> {
     let is_long = text.bytes().filter(u8::is_ascii_digit).count() >= 5;
     let number = text.parse().ok().filter(|_| is_long);

@@ -36,13 +36,11 @@ impl FormToken {
     }
 
     /// Whether submissions with this token need a proof of work.
-    #[must_use]
     pub fn wants_proof(&self) -> bool {
         self.expose().starts_with(WANTS_PROOF)
     }
 
     /// Parses a text of 20 to 200 characters; `None` for any other.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         LENGTHS
             .contains(&text.chars().count())
@@ -50,14 +48,12 @@ impl FormToken {
     }
 
     /// The text of the token, for the one time that it is shown.
-    #[must_use]
     #[expect(clippy::expect_used, reason = "a token is made of text")]
     pub fn expose(&self) -> &str {
         std::str::from_utf8(self.0.expose()).expect("a token is made of text")
     }
 
     /// The hash by which the database finds the link.
-    #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash(Sha256::digest(self.0.expose()).into())
     }
@@ -65,13 +61,11 @@ impl FormToken {
 
 impl TokenHash {
     /// Hashes a text that need not be a token; if it is none, no link has this hash.
-    #[must_use]
     pub fn of_text(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }
 
     /// The 32 bytes, as stored.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -24,7 +24,6 @@ pub enum ClientAddress {
 
 impl ClientAddress {
     /// The 4 or 8 bytes of the address or network.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Self::V4(address) => address.octets().to_vec(),
@@ -60,13 +59,11 @@ impl TrustedProxies {
     }
 
     /// Whether a peer is a trusted proxy.
-    #[must_use]
     pub fn contains(&self, peer: IpAddr) -> bool {
         self.0.contains(peer.to_canonical())
     }
 
     /// The client of a request that `peer` sent.
-    #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         self.address(peer, headers).into()
     }

@@ -24,7 +24,6 @@ pub enum MetricKind {
 
 impl MetricKind {
     /// The bounds of a histogram's buckets; `None` for other kinds.
-    #[must_use]
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
             Self::Counter | Self::Gauge => None,
@@ -41,7 +40,6 @@ impl MetricKind {
     }
 
     /// Prometheus's name of the kind.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",

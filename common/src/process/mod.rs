@@ -28,7 +28,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The name by which a process identifies itself to its servers: `program@host`.
-#[must_use]
 pub fn name(program: &str) -> String {
     format!("{program}@{}", gethostname::gethostname().to_string_lossy())
 }
@@ -71,7 +70,6 @@ pub async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr) {
 }
 
 /// The exit code of a program that has ended. Writes its error to standard error.
-#[must_use]
 pub fn exit_code(program: &str, outcome: Result<(), Box<dyn Error>>) -> ExitCode {
     let Err(error) = outcome else {
         return ExitCode::SUCCESS;

@@ -28,7 +28,6 @@ pub fn list<T>(text: &str, entry: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> 
 }
 
 /// A network, or an address as a network of one.
-#[must_use]
 pub fn network(text: &str) -> Option<IpNet> {
     let address = || text.parse::<IpAddr>().map(IpNet::from);
     text.parse().or_else(|_| address()).ok()
@@ -42,13 +41,11 @@ impl FromIterator<IpNet> for Networks {
 
 impl Networks {
     /// Whether the list is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether a network contains the address. An IPv4-mapped IPv6 address counts as IPv4.
-    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
@@ -56,14 +53,12 @@ impl Networks {
 }
 
 /// Whether the host of a URL is this machine.
-#[must_use]
 pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse();
     host == "localhost" || address.is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
 }
 
 /// Whether nobody on the way can read what is sent to a URL: by TLS, or to this machine.
-#[must_use]
 pub fn is_confidential(scheme: &str, host: &str) -> bool {
     scheme == "https" || scheme == "http" && is_loopback(host)
 }

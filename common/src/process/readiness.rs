@@ -28,21 +28,18 @@ pub struct Component {
 
 impl Readiness {
     /// Adds a component, which is not ready yet.
-    #[must_use]
     pub fn component(&self, name: &'static str) -> Component {
         self.add(name, String::new(), false)
     }
 
     /// Adds a component that the process can do without for a while: it is reported, but the
     /// process is ready without it.
-    #[must_use]
     pub fn dispensable(&self, name: &'static str) -> Component {
         self.add(name, String::new(), true)
     }
 
     /// Adds a member to a component that is ready while any of its members is; the others are
     /// reported.
-    #[must_use]
     pub fn one_of(&self, name: &'static str, member: &str) -> Component {
         self.add(name, member.to_owned(), false)
     }
@@ -61,13 +58,11 @@ impl Readiness {
     }
 
     /// Why the process is not ready, by component. Empty when it is.
-    #[must_use]
     pub fn waiting(&self) -> BTreeMap<&'static str, String> {
         self.reasons(|part| !part.is_dispensable && part.waits())
     }
 
     /// The components that the process does without at the moment, and why.
-    #[must_use]
     pub fn degraded(&self) -> BTreeMap<&'static str, String> {
         self.reasons(|part| part.is_dispensable || !part.waits())
     }

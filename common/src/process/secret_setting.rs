@@ -13,7 +13,6 @@ pub struct SecretText(Zeroizing<String>);
 
 impl SecretText {
     /// The secret.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -78,7 +77,6 @@ impl SecretSetting {
     }
 
     /// The error for a missing secret.
-    #[must_use]
     pub fn missing(&self) -> SettingError {
         let file = self.file_name();
         self.wrong(format!(
@@ -104,7 +102,6 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 /// The part of `--help` that lists secrets.
-#[must_use]
 pub fn help(settings: &[&SecretSetting]) -> String {
     let mut text =
         "Secrets have no flags; set NAME, or NAME_FILE to the path of a file:".to_owned();

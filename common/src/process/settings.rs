@@ -65,7 +65,6 @@ const MAX_TOLD: usize = 500;
 
 /// Parses the settings of a process, and gives them as they are told to others, too. Exits with 2
 /// if one can't be parsed.
-#[must_use]
 pub fn parse<S: Parser>() -> (S, ToldSettings) {
     let command = S::command();
     let matches = command.clone().get_matches();

@@ -22,13 +22,11 @@ type HeldByParties<P> = Arc<Mutex<HashMap<P, Held>>>;
 
 impl<P: Eq + Hash + Copy> Shares<P> {
     /// Shares of so many items.
-    #[must_use]
     pub fn of(items: usize) -> Self {
         Self::of_sized(items, usize::MAX)
     }
 
     /// Shares of so many items, which have so many bytes together.
-    #[must_use]
     pub fn of_sized(items: usize, bytes: usize) -> Self {
         Self {
             most: Held { items, bytes },

@@ -37,7 +37,6 @@ pub struct Deadline(tokio::time::Instant);
 
 impl Deadline {
     /// A deadline `time` from now.
-    #[must_use]
     pub fn after(time: Duration) -> Self {
         Self(tokio::time::Instant::now() + time)
     }

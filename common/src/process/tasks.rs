@@ -18,7 +18,6 @@ type TaskStep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Tasks {
     /// No tasks. Those of the first stage end after `stop`.
-    #[must_use]
     pub fn new(stop: &CancellationToken) -> Self {
         Self {
             steps: Vec::new(),

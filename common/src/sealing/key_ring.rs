@@ -81,7 +81,6 @@ impl Seal for KeyRing {
 
 impl KeyRing {
     /// The public half of the first key, for those who seal what they may not open.
-    #[must_use]
     pub fn recipient(&self) -> Recipient {
         Recipient::new(&self.first.id, &self.first.private)
     }
@@ -105,7 +104,6 @@ impl KeyRing {
     }
 
     /// Signs data that leaves the service and comes back, with the first key and for one purpose.
-    #[must_use]
     pub fn sign(&self, purpose: &str, parts: &[&[u8]]) -> Signature {
         self.first.sign(purpose, parts)
     }

@@ -37,7 +37,6 @@ impl SealedColumn {
     ];
 
     /// The table of the column.
-    #[must_use]
     pub fn table(self) -> &'static str {
         match self {
             Self::WebhookSecret | Self::FormerWebhookSecret => "webhooks",
@@ -49,7 +48,6 @@ impl SealedColumn {
     }
 
     /// The name of the column.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::WebhookSecret | Self::SubscriptionSecret => "secret_sealed",

@@ -62,20 +62,17 @@ impl Recipient {
     }
 
     /// The public half of the key with this id; `None` if these bytes are none.
-    #[must_use]
     pub fn from_bytes(key_id: String, public: &[u8]) -> Option<Self> {
         let public = <X25519HkdfSha256 as Kem>::PublicKey::from_bytes(public).ok()?;
         Some(Self { key_id, public })
     }
 
     /// The id of the key.
-    #[must_use]
     pub fn key_id(&self) -> &str {
         &self.key_id
     }
 
     /// Its public half.
-    #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.public.to_bytes().to_vec()
     }

@@ -29,7 +29,6 @@ pub const SEALING_KEYS: SecretSetting = SecretSetting {
 
 impl SealedColumn {
     /// The setting that holds its keys.
-    #[must_use]
     pub fn keys(self) -> &'static SecretSetting {
         match self {
             Self::WebhookSecret | Self::FormerWebhookSecret => &WEBHOOK_KEYS,

@@ -15,7 +15,6 @@ pub struct WebhookAddress {
 
 impl WebhookAddress {
     /// Generates an address that no webhook has.
-    #[must_use]
     pub fn generate() -> Self {
         Self {
             workspace: WorkspaceId::generate(),

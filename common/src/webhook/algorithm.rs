@@ -27,7 +27,6 @@ impl Algorithm {
     pub(super) const HMACS: [Self; 3] = [Self::HmacSha256, Self::HmacSha512, Self::HmacSha1];
 
     /// Whether the key is a public one that the owner has of the tool, and no secret.
-    #[must_use]
     pub fn has_public_key(self) -> bool {
         matches!(self, Self::Ed25519 | Self::EcdsaP256 | Self::RsaSha256)
     }

@@ -44,7 +44,6 @@ text_enum! {
 
 impl DeliveryFault {
     /// The cause and the mend, in a sentence for the owner of the webhook.
-    #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
             Self::Missing => {

@@ -116,7 +116,6 @@ impl KeptNames {
 
     /// The same, of what is stored: a name that can't be kept is left out, whatever it was when the
     /// webhook was made, because it is no reason to refuse a delivery.
-    #[must_use]
     pub fn of_stored(tool: Tool, rules: &Rules, named: &[String]) -> Self {
         let signed = [&rules.id_header, &rules.timestamp_header];
         let signed = signed.into_iter().flatten().map(|name| (&**name, true));
@@ -134,7 +133,6 @@ impl KeptNames {
 
     /// What is kept of these headers: of each name the value, if there is one only, it is visible
     /// ASCII, and there is room.
-    #[must_use]
     pub fn keep(&self, headers: &Headers) -> KeptHeaders {
         let mut kept = KeptHeaders::default();
         let mut room = MAX_BYTES;
@@ -171,33 +169,28 @@ fn may_be_kept(name: &HeaderName, rules: &Rules) -> bool {
 
 impl KeptHeaders {
     /// Whether nothing was kept.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.signed.is_empty() && self.unsigned.is_empty()
     }
 
     /// What was kept of the header of this name in lower case.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.signed.get(name).or_else(|| self.unsigned.get(name));
         found.map(String::as_str)
     }
 
     /// Bytes of names and values.
-    #[must_use]
     pub fn length(&self) -> usize {
         let all = self.signed.iter().chain(&self.unsigned);
         all.map(|(name, value)| name.len() + value.len()).sum()
     }
 
     /// As they are stored: JSON text, or `None` if nothing was kept.
-    #[must_use]
     pub fn to_json(&self) -> Option<String> {
         (!self.is_empty()).then(|| text_of(self))
     }
 
     /// Reads what was stored; nothing if it is nothing of this kind.
-    #[must_use]
     pub fn parse(json: Option<&str>) -> Self {
         let stored = json.and_then(|json| serde_json::from_str(json).ok());
         stored.unwrap_or_default()

@@ -29,7 +29,6 @@ pub struct InvalidSameBy;
 
 impl SameBy {
     /// The member of a body that is its id: a text of 1 to 200 characters, or a whole number.
-    #[must_use]
     pub fn member(pointer: &str, body: &str) -> Option<String> {
         let found = json_object::at(body, pointer)?;
         let text = match found.as_bytes().first()? {

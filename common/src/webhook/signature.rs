@@ -71,20 +71,17 @@ pub struct SigningKey(Hmac<Sha256>);
 
 impl SigningKey {
     /// Prepares a secret.
-    #[must_use]
     #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
     pub fn new(secret: &Secret) -> Self {
         Self(Hmac::new_from_slice(secret.expose()).expect("HMAC takes a key of any length"))
     }
 
     /// Signs exactly these bytes.
-    #[must_use]
     pub fn sign(&self, body: &[u8]) -> Signature {
         self.sign_parts([body])
     }
 
     /// Signs the concatenation of these parts.
-    #[must_use]
     pub(crate) fn sign_parts<'p>(&self, parts: impl IntoIterator<Item = &'p [u8]>) -> Signature {
         let mut mac = self.0.clone();
         for part in parts {

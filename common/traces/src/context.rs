@@ -14,7 +14,6 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 pub const TRACEPARENT: &str = "traceparent";
 
 /// Generates the context of a trace that is not sampled.
-#[must_use]
 pub fn begin_unsampled() -> String {
     let trace = fastrand::u128(1..);
     let span = fastrand::u64(1..);
@@ -22,7 +21,6 @@ pub fn begin_unsampled() -> String {
 }
 
 /// Whether a text is the context of a sampled trace.
-#[must_use]
 pub fn is_sampled(text: &str) -> bool {
     parse(text).is_some_and(|context| context.is_sampled())
 }

@@ -27,20 +27,17 @@ impl Span {
     }
 
     /// The W3C trace context of this span, for the steps that follow.
-    #[must_use]
     pub fn traceparent(&self) -> String {
         context::format(opentelemetry::trace::Span::span_context(&self.0))
     }
 }
 
 /// Whether a collector is configured.
-#[must_use]
 pub fn is_on() -> bool {
     export::provider().is_some()
 }
 
 /// Starts the first step of a new trace, linked to the caller's trace if that is known.
-#[must_use]
 pub fn linked(
     kind: SpanKind,
     name: impl Into<Cow<'static, str>>,
@@ -52,7 +49,6 @@ pub fn linked(
 }
 
 /// Starts a step that follows another of the same trace; `None` if that is not sampled.
-#[must_use]
 pub fn child(kind: SpanKind, name: impl Into<Cow<'static, str>>, parent: &str) -> Option<Span> {
     let provider = export::provider()?;
     let parent = context::parse(parent).filter(SpanContext::is_sampled)?;
@@ -62,7 +58,6 @@ pub fn child(kind: SpanKind, name: impl Into<Cow<'static, str>>, parent: &str) -
 
 /// Starts a step over many items, each with a context; `None` if none of them is sampled. `name` is
 /// called only if a span starts.
-#[must_use]
 pub fn batch<'c, N: Into<Cow<'static, str>>>(
     kind: SpanKind,
     name: impl FnOnce() -> N,

@@ -59,7 +59,6 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Starts admission as a task of `tasks`.
-    #[must_use]
     pub(crate) fn start(database: Database, tasks: &TaskTracker) -> Self {
         let requests = LookUps(Requests::new(database));
         Self {

@@ -98,7 +98,6 @@ impl DeliveryKey {
     /// Creates the key of a body that a webhook has received, or of the sender's id. `memory` is
     /// the webhook under whose id it remembers them: itself, or the first of those that it has
     /// replaced.
-    #[must_use]
     pub fn new(
         address: WebhookAddress,
         memory: WebhookId,

@@ -132,7 +132,6 @@ pub struct Claims {
 
 impl Claims {
     /// Creates claims that hold for `lease`, by the database's clock.
-    #[must_use]
     pub fn new(database: Database, lease: Duration, settlements: Arc<Settlements>) -> Self {
         Self {
             database,

@@ -32,7 +32,6 @@ pub struct BatchId(i64);
 impl BatchId {
     /// Generates an id of 62 random bits. A collision with a closed batch would only make a few old
     /// claims look open for a moment.
-    #[must_use]
     pub fn generate() -> Self {
         Self((uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2)) as i64)
     }

@@ -150,7 +150,6 @@ fn is_identity(pem: &[u8]) -> bool {
 
 impl AccountSettings {
     /// Those of an account of this name at this URL, and otherwise by default.
-    #[must_use]
     pub fn of(name: &str, base_url: Url) -> Self {
         Self {
             name: name.to_owned(),

@@ -182,7 +182,6 @@ pub(crate) fn in_clear_text(name: &str, base_url: &str) -> Option<String> {
 
 impl AccountRow {
     /// What its owner should know before using it, if there is anything.
-    #[must_use]
     pub fn warning(&self) -> Option<String> {
         in_clear_text(&self.name, &self.base_url)
     }

@@ -42,38 +42,32 @@ pub struct Addresses {
 
 impl Addresses {
     /// The gateway's address, without a slash at its end.
-    #[must_use]
     pub fn base(&self) -> &str {
         self.base_url.as_str().trim_end_matches('/')
     }
 
     /// The app's address, without a slash at its end.
-    #[must_use]
     pub fn app(&self) -> &str {
         let app = self.app_url.as_ref().unwrap_or(&self.base_url);
         app.as_str().trim_end_matches('/')
     }
 
     /// The desk's address, without a slash at its end.
-    #[must_use]
     pub fn desk(&self) -> &str {
         self.desk_url.as_str().trim_end_matches('/')
     }
 
     /// The form link with this token.
-    #[must_use]
     pub fn form_url(&self, token: &str) -> String {
         format!("{}/forms?token={token}", self.app())
     }
 
     /// The link to sign in with this token.
-    #[must_use]
     pub fn sign_in_url(&self, token: &str) -> String {
         format!("{}/sign-in?token={token}", self.desk())
     }
 
     /// The URL of the webhook with this address.
-    #[must_use]
     pub fn webhook_url(&self, address: WebhookAddress) -> String {
         format!("{}/webhooks/incoming/{address}", self.base())
     }

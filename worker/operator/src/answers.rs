@@ -194,7 +194,6 @@ impl Operator {
 
 impl FormAnswer {
     /// The values in these columns, as text.
-    #[must_use]
     pub fn values(&self, columns: &[Column]) -> Vec<String> {
         self.cells(columns, str::to_owned, str::to_owned)
     }

@@ -39,7 +39,6 @@ pub struct Demo {
 
 impl Demo {
     /// The address of the demo's webhook.
-    #[must_use]
     pub fn webhook_address(&self) -> WebhookAddress {
         WebhookAddress {
             workspace: self.workspace_id,

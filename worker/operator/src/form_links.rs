@@ -116,7 +116,6 @@ pub struct LiveLink {
 
 impl LiveLink {
     /// How much it is used, in words.
-    #[must_use]
     pub fn usage(&self) -> String {
         let used = match self.used_today {
             0 => "not used".to_owned(),

@@ -248,13 +248,11 @@ impl Operator {
     }
 
     /// The person whose orders these are; `None` where an operator gives them.
-    #[must_use]
     pub fn person(&self) -> Option<&Person> {
         self.person.as_ref()
     }
 
     /// The user who answers for what is ordered.
-    #[must_use]
     pub fn ordered_by(&self) -> Option<UserId> {
         self.orderer.by
     }

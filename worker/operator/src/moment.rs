@@ -15,7 +15,6 @@ pub fn moment(text: &str) -> Result<Timestamp, &'static str> {
 }
 
 /// A time such as `90m`, `1h 30m` or `7d`.
-#[must_use]
 pub fn span(text: &str) -> Option<SignedDuration> {
     // A time of day is none.
     let span: Span = text.parse().ok().filter(|_| !text.contains(':'))?;

@@ -151,7 +151,6 @@ nouns! {
 
 impl Noun {
     /// Whether things of this kind have names or e-mail addresses.
-    #[must_use]
     pub fn has_names(self) -> bool {
         !matches!(self, Self::Run | Self::Approval | Self::Signal)
     }

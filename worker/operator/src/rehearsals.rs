@@ -31,7 +31,6 @@ pub struct RehearsedAction {
 
 impl RehearsedAction {
     /// The action and the account to which it may be sent at once.
-    #[must_use]
     pub fn sendable(&self) -> Option<(&str, &str)> {
         Some((&self.action_id, self.sent_to.as_deref()?))
     }

@@ -220,7 +220,6 @@ pub struct RunDetail {
 
 impl RunDetail {
     /// What it waits for, as a sentence for people; `None` if it waits for no account.
-    #[must_use]
     pub fn waits(&self) -> Option<String> {
         let account = self.waits_for_account.as_ref()?;
         let what = match self.waits_for? {

@@ -14,7 +14,6 @@ pub struct Submission(Box<RawValue>);
 
 impl Submission {
     /// A submission as it is stored, unless it is null; what is not JSON becomes a JSON string.
-    #[must_use]
     pub fn stored(input: Option<&[u8]>) -> Option<Self> {
         let text = lossy(input?);
         let quoted = |text: &str| RawValue::from_string(Value::from(text).to_string());
@@ -23,7 +22,6 @@ impl Submission {
     }
 
     /// Its values by their keys, as people read them; `None` if it is no object.
-    #[must_use]
     pub fn members(&self) -> Option<BTreeMap<String, String>> {
         let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(self.0.get()).ok()?;
         let members = members.into_iter().map(|(key, value)| {
@@ -34,7 +32,6 @@ impl Submission {
     }
 
     /// Its values for a program that does not need every digit.
-    #[must_use]
     pub fn value(&self) -> Value {
         crate::json(self.0.get())
     }

@@ -103,7 +103,6 @@ impl Target {
     }
 
     /// What names the subscription.
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Queue(name) => name,

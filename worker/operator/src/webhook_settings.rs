@@ -156,7 +156,6 @@ pub fn rules_in(text: &str) -> Result<Value, Reason> {
 
 impl WebhookSettings {
     /// Those of a webhook of this name, and otherwise by default.
-    #[must_use]
     pub fn of(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -217,7 +216,6 @@ impl WebhookSettings {
     }
 
     /// The tool that sends.
-    #[must_use]
     pub fn tool(&self) -> Tool {
         self.tool.unwrap_or_else(Tool::letterbox)
     }

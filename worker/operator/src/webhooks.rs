@@ -116,20 +116,17 @@ pub struct WebhookRow {
 
 impl WebhookRow {
     /// What is known of its tool; `None` if a newer version has stored it.
-    #[must_use]
     pub fn described(&self) -> Option<&'static Described> {
         self.settings.tool.map(Tool::described)
     }
 
     /// Its tool, for people.
-    #[must_use]
     pub fn tool_title(&self) -> &'static str {
         self.described()
             .map_or("a tool that only a newer version knows", |tool| &tool.title)
     }
 
     /// Where tools send to.
-    #[must_use]
     pub fn address(&self) -> WebhookAddress {
         WebhookAddress {
             workspace: self.workspace_id,
@@ -195,7 +192,6 @@ pub struct NewWebhook {
 
 impl NewWebhook {
     /// The secret as text, for the moment in which it is shown.
-    #[must_use]
     pub fn secret_text(&self) -> Option<String> {
         let secret = self.secret.as_ref()?;
         Some(String::from_utf8_lossy(secret.expose()).into_owned())

@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::RunAction;
 
 /// Method and URL of a request.
-#[must_use]
 pub fn request(request: Option<&Value>) -> Option<String> {
     let request = request?;
     let method = request["method"].as_str()?;
@@ -21,7 +20,6 @@ pub fn request(request: Option<&Value>) -> Option<String> {
 
 /// The other members of a request, which together with those are all that will be sent: names, and
 /// texts as they are or values as JSON. Of an e-mail it is each header and each part.
-#[must_use]
 pub fn members_of_request(request: Option<&Value>) -> Vec<(String, String)> {
     if let Some(request) = request
         && let Some(email) = members_of_email(request)
@@ -72,7 +70,6 @@ fn members_of_email(request: &Value) -> Option<Vec<(String, String)>> {
 }
 
 /// How untrusted text reaches an action; `None` if it does not.
-#[must_use]
 pub fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String> {
     let fills = untrusted.iter().filter_map(|kind| match kind {
         Untrusted::Data => Some("the submission"),
@@ -95,7 +92,6 @@ pub fn taint(untrusted: &[Untrusted], steered_by: &[Steering]) -> Option<String>
 
 /// Why an action was allowed, or not, with what people answered; `None` if the policy was not
 /// asked.
-#[must_use]
 pub fn permission(action: &RunAction, answer: &str) -> Option<String> {
     let version = action.policy_version.unwrap_or_default();
     let rule = match (action.decision_rule, version) {
@@ -115,7 +111,6 @@ pub fn permission(action: &RunAction, answer: &str) -> Option<String> {
 }
 
 /// A policy as sentences: its rules in their order, then what holds for all else.
-#[must_use]
 pub fn policy(policy: &Value) -> Vec<String> {
     let rules = policy["rules"].as_array().into_iter().flatten();
     let rules = rules.map(|rule| {

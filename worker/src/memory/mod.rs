@@ -63,7 +63,6 @@ pub struct Mover {
 
 impl Mover {
     /// Creates a mover.
-    #[must_use]
     pub fn new(database: Database) -> Self {
         Self {
             database,
@@ -79,7 +78,6 @@ impl Mover {
 
     /// One that moves whatever is stored, and empties whatever is replaced, at once; but keeps the
     /// claims of submissions for so long.
-    #[must_use]
     pub fn eager(database: Database, kept_submissions: Duration) -> Self {
         Self {
             moved_claims: 0,

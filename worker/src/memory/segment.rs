@@ -42,7 +42,6 @@ impl Row {
 }
 
 /// Makes rows of sorted, distinct keys.
-#[must_use]
 pub fn rows(places: &[Place]) -> Vec<Row> {
     places
         .chunk_by(|one, next| one.0 == next.0)

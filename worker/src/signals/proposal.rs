@@ -34,7 +34,6 @@ pub(super) enum Mapped {
     Generic(&'static str),
 }
 
-#[must_use]
 pub(super) fn map(body: &[u8]) -> Mapped {
     native(body).map_or_else(Mapped::Generic, Mapped::Native)
 }

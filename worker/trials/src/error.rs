@@ -50,7 +50,6 @@ pub enum TrialError {
 
 impl TrialError {
     /// Whether the same may succeed later: the service was not reached, or is busy.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Http(_) => true,

@@ -21,7 +21,6 @@ pub fn client(timeout: Duration) -> reqwest::Result<reqwest::Client> {
 }
 
 /// The chain of causes: 'error sending request' alone does not help.
-#[must_use]
 pub fn describe(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source())
         .map(ToString::to_string)

@@ -49,7 +49,6 @@ impl Counts {
     }
 
     /// Whether something was acknowledged, and nothing is lost, doubled or unexpected.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.acknowledged > 0 && self.lost + self.doubled + self.unexpected == 0
     }

@@ -23,7 +23,6 @@ const CREDENTIAL_HEADERS: [&str; 2] = ["authorization", "cookie"];
 pub struct AccountError(&'static str);
 
 /// Whether an account with this base URL sends e-mail.
-#[must_use]
 pub fn is_mail(base: &Url) -> bool {
     matches!(base.scheme(), "smtp" | "smtps")
 }

@@ -38,7 +38,6 @@ impl Diagnostics {
     }
 
     /// The problems, in the order in which they were found.
-    #[must_use]
     pub fn into_list(self) -> Vec<Problem> {
         self.0
     }

@@ -197,7 +197,6 @@ impl Policy {
 
     /// Returns the rules that can't match anything, each with its path and the reason. `accounts`
     /// are the names and hosts of connected accounts.
-    #[must_use]
     pub fn useless_rules(&self, accounts: &[(String, String)]) -> Vec<String> {
         let mut found = Vec::new();
         for (index, rule) in self.rules.iter().enumerate() {

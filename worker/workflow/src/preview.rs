@@ -24,7 +24,6 @@ pub struct SendingAction<'a> {
 }
 
 /// Returns every action of a release that sends a request, at any depth, in order.
-#[must_use]
 pub fn sending_actions(release: &Release) -> Vec<SendingAction<'_>> {
     let mut found = Vec::new();
     let trail = walk(&release.actions, &Trail::default(), &mut found);

@@ -94,7 +94,6 @@ pub struct SampledStep {
 
 impl SampledStep {
     /// As it is stored.
-    #[must_use]
     pub fn to_json(&self) -> String {
         text_of(self)
     }

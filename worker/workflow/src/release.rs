@@ -43,7 +43,6 @@ pub struct Release {
 
 impl ReleaseTexts {
     /// How many bytes they have.
-    #[must_use]
     pub fn length(&self) -> usize {
         let on_failure = self.on_failure.as_ref().map_or(0, String::len);
         self.form.len() + self.actions.len() + on_failure
@@ -98,7 +97,6 @@ impl Release {
     }
 
     /// Whether another action may use the answer of the action `id`.
-    #[must_use]
     pub fn uses_answer_of(&self, id: &str) -> bool {
         let lists = [&self.actions, &self.on_failure].into_iter();
         let mut actions = lists.flat_map(|list| actions::all(list));

@@ -53,20 +53,17 @@ impl Steered {
     }
 
     /// Whether the set contains `steering`.
-    #[must_use]
     pub fn contains(self, steering: Steering) -> bool {
         self.0[steering as usize]
     }
 
     /// The members of the set.
-    #[must_use]
     pub fn kinds(self) -> Vec<Steering> {
         let all = Steering::ALL.iter().copied();
         all.filter(|steering| self.contains(*steering)).collect()
     }
 
     /// Whether the set is empty.
-    #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::NONE
     }
@@ -87,7 +84,6 @@ pub struct Taint {
 
 impl Taint {
     /// The ways in which untrusted text reaches the action.
-    #[must_use]
     pub fn kinds(self) -> Vec<Untrusted> {
         let data = self.data.then_some(Untrusted::Data);
         let account = self.account.then_some(Untrusted::Account);
@@ -123,7 +119,6 @@ impl Taint {
     }
 
     /// Whether untrusted text reaches the action at all.
-    #[must_use]
     pub fn is_any(self) -> bool {
         self != Self::default()
     }

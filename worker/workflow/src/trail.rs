@@ -21,7 +21,6 @@ pub struct Trail<'a> {
 
 impl<'a> Trail<'a> {
     /// The taint of the action.
-    #[must_use]
     pub fn taint(&self, action: &Action) -> Taint {
         let used = self.used(action);
         Taint {
@@ -53,7 +52,6 @@ impl<'a> Trail<'a> {
     }
 
     /// The trail into a branch of the action.
-    #[must_use]
     pub fn below(&self, action: &'a Action) -> Self {
         let mut below = self.clone();
         below.note_answer(action);

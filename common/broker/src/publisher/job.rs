@@ -27,7 +27,6 @@ pub enum PublishError {
 
 impl PublishError {
     /// The value of the metrics' label.
-    #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::Unavailable => "unavailable",

@@ -46,7 +46,6 @@ pub struct Publisher {
 
 impl Publisher {
     /// Whether there is a connection that takes messages.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         *self.open.borrow()
     }
@@ -110,7 +109,6 @@ pub struct PublisherSession {
 
 /// Creates a publisher and the session that does its work, on `count` channels. `deadline`
 /// bounds one publish from hand-over to confirm.
-#[must_use]
 pub fn publisher(count: u16, deadline: Duration) -> (Publisher, PublisherSession) {
     let (sender, receiver) = async_channel::bounded(QUEUE_LENGTH);
     let (open, opened) = watch::channel(false);

@@ -49,7 +49,6 @@ impl Rules {
     }
 
     /// The answer to a signed body, if it is no event but a question.
-    #[must_use]
     pub fn answer(&self, keys: &Keys, request: &WebhookRequest<'_>, now: u64) -> Option<Reply> {
         let (headers, body) = (request.headers, request.body);
         let handshake = self.handshake.filter(|_| body.len() <= MAX_QUESTION)?;
@@ -85,7 +84,6 @@ impl Rules {
 
     /// The answer to a question in a query, from who has proven to be the tool. The same work is
     /// done whatever is asked, and for webhooks of which nothing is asked.
-    #[must_use]
     pub fn answer_query(&self, keys: &Keys, request: &WebhookRequest<'_>) -> Option<Reply> {
         let (_, query) = request.target.split_once('?').unwrap_or(("", ""));
         let asked = Asked::parse(query)?;
@@ -146,7 +144,6 @@ impl Asked {
 }
 
 /// Whether a query asks something that only a webhook can answer.
-#[must_use]
 pub fn is_asked(query: &str) -> bool {
     Asked::parse(query).is_some()
 }
@@ -154,7 +151,6 @@ pub fn is_asked(query: &str) -> bool {
 /// The answer to a question whose answer is its own words, to which no webhook is needed: a GET
 /// with a challenge (Dropbox, Onfleet), a first POST with X-Hook-Secret (Asana), OPTIONS with the
 /// origin that wants to send (CloudEvents).
-#[must_use]
 pub fn echo(request: &WebhookRequest<'_>) -> Option<Reply> {
     let header = |name: &str| {
         let value = only(request.headers, name)?.to_str().ok();

@@ -33,7 +33,6 @@ impl Rules {
     /// What of these rules would have to be different for the request to be right with this
     /// secret, in the form of rules; `None` if no other way fits that is tried. May cost as much as
     /// fifty checks. A public key is no secret: whoever knows it could sign in another way.
-    #[must_use]
     pub fn near_miss(
         &self,
         secret: &Secret,

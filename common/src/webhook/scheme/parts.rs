@@ -6,7 +6,6 @@ use http::header::{AsHeaderName, HeaderValue};
 pub type Headers = http::HeaderMap;
 
 /// The value of a header that occurs exactly once.
-#[must_use]
 pub fn only(headers: &Headers, name: impl AsHeaderName) -> Option<&HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

@@ -56,7 +56,6 @@ impl Rules {
     }
 
     /// Why the signature of a request does not verify.
-    #[must_use]
     pub fn complaint(&self, headers: &Headers, now: u64) -> DeliveryFault {
         let names = self.header.names().iter();
         let given: Vec<_> = names.flat_map(|name| headers.get_all(name)).collect();
@@ -95,7 +94,6 @@ impl Rules {
 
     /// Signs a body as a sender would that posts it to this URL at this time. `None` if only the
     /// tool has the key for that.
-    #[must_use]
     pub fn sign(&self, keys: &Keys, url: &str, body: &[u8], now: u64, id: &str) -> Option<Signed> {
         let host = url.find("://").map_or(0, |at| at + "://".len());
         let path = url.get(host..).and_then(|rest| rest.find('/'));
@@ -141,7 +139,6 @@ impl Rules {
     }
 
     /// The id that a sender has given a message, in a scheme that signs one.
-    #[must_use]
     pub fn id<'h>(&self, headers: &'h Headers) -> Option<&'h str> {
         short(headers, self.id_header.as_ref()?, MAX_ID)
     }

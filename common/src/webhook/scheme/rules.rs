@@ -86,7 +86,6 @@ pub enum Header {
 
 impl Header {
     /// The names.
-    #[must_use]
     pub fn names(&self) -> &[String] {
         match self {
             Self::One(name) => std::slice::from_ref(name),

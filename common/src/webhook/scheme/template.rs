@@ -166,7 +166,6 @@ impl Template {
     }
 
     /// Whether parts stand next to each other.
-    #[must_use]
     pub fn has_close_parts(&self) -> bool {
         self.is_body_close || self.is_time_close
     }

@@ -56,7 +56,6 @@ pub struct Described {
 
 impl Described {
     /// The steps to set it up, for a webhook with this address and secret.
-    #[must_use]
     pub fn steps(&self, url: &str, secret: Option<&str>) -> Vec<String> {
         let secret = secret.unwrap_or("its secret");
         let filled = |step: &String| step.replace("{url}", url).replace("{secret}", secret);
@@ -128,13 +127,11 @@ impl Tool {
     }
 
     /// Letterbox's own way to sign: 64 hexadecimal digits over the body.
-    #[must_use]
     pub fn letterbox() -> Self {
         Self::known("letterbox")
     }
 
     /// As standardwebhooks.com specifies.
-    #[must_use]
     pub fn standard_webhooks() -> Self {
         Self::known("standard-webhooks")
     }
@@ -145,19 +142,16 @@ impl Tool {
     }
 
     /// How it signs; `None` for `custom`, whose rules each webhook has.
-    #[must_use]
     pub fn rules(self) -> Option<Rules> {
         self.0.rules.clone()
     }
 
     /// Its name.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         &self.0.name
     }
 
     /// What is known of it.
-    #[must_use]
     pub fn described(self) -> &'static Described {
         self.0
     }
@@ -165,7 +159,6 @@ impl Tool {
 
 /// The names of tools that sign as this request is signed, with this secret, as they are told to
 /// the owner of a webhook; `None` if none is known.
-#[must_use]
 pub fn tools_that_fit(secret: &Secret, request: &WebhookRequest<'_>, now: u64) -> Option<String> {
     let fit = TOOLS.iter().filter(|tool| {
         let rules = tool.rules.as_ref();
@@ -183,7 +176,6 @@ fn listed(names: &[&str]) -> Option<String> {
 
 /// Which tools sign in headers that a request has, told to the owner of a webhook that expects
 /// another header; `None` if none is known.
-#[must_use]
 pub fn tools_of(headers: &Headers) -> Option<String> {
     static BY_HEADER: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
         let mut by_header = HashMap::<&str, Vec<&str>>::new();

@@ -106,7 +106,6 @@ impl Document {
     }
 
     /// Its kind, as it is written.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Workspace(_) => "workspace",
@@ -119,7 +118,6 @@ impl Document {
     }
 
     /// What names it among those of its kind in a workspace.
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Workspace(one) => &one.name,

@@ -50,7 +50,6 @@ impl Plan<'_> {
     }
 
     /// Whether something is to be done at the broker, too.
-    #[must_use]
     pub fn needs_broker(&self) -> bool {
         self.new_queues().next().is_some() || self.ended.iter().any(|one| one.queue.is_some())
     }

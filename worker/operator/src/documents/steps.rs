@@ -16,7 +16,6 @@ pub struct Set {
 
 impl Set {
     /// Whether queues are named, which may be missing.
-    #[must_use]
     pub fn names_queues(&self) -> bool {
         self.documents
             .iter()

@@ -96,7 +96,6 @@ fn counted(lengths: &[QueueLength]) -> [u64; 2] {
 
 /// Judges what the broker's dashboard says of its nodes, its queues of ours, and its users: the
 /// answers of its API to `nodes`, `queues/VHOST`, `users` and `feature-flags`.
-#[must_use]
 pub fn examine_broker(nodes: &Value, queues: &Value, users: &Value, flags: &Value) -> Vec<Finding> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let nodes = list(nodes);

@@ -61,7 +61,6 @@ impl Finding {
     }
 
     /// Something that can't be looked at, for want of a setting.
-    #[must_use]
     pub fn unseen(about: &'static str, mend: &'static str) -> Self {
         Self::new(about, false, Verdict::Warning, "not looked at", mend)
     }

@@ -46,13 +46,11 @@ impl Ledger {
 
     /// Whether something was acknowledged, and nothing lost or doubled. A fault that did not happen
     /// shows nothing.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.counts.is_good() && !self.is_unharmed
     }
 
     /// A line for each number.
-    #[must_use]
     pub fn text(&self) -> String {
         let all = &self.counts;
         let rows = [

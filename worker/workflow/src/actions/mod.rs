@@ -147,7 +147,6 @@ impl Branches {
     }
 
     /// The actions of one branch.
-    #[must_use]
     pub fn of(&self, branch: Branch) -> &[Action] {
         &self.0[branch as usize]
     }
@@ -155,7 +154,6 @@ impl Branches {
 
 impl Action {
     /// The account that it calls first; `None` for actions that send nothing.
-    #[must_use]
     pub fn account(&self) -> Option<&str> {
         match &self.step {
             Step::Choose(_) | Step::Wait(_) | Step::Fail(_) => None,
@@ -177,7 +175,6 @@ pub(crate) fn all(actions: &[Action]) -> Vec<&Action> {
 
 /// Returns the names of all accounts that actions use, at any depth, without duplicates, and
 /// whether they are called as mail servers.
-#[must_use]
 pub fn accounts_called(actions: &[Action]) -> Vec<(&str, bool)> {
     let mut called: Vec<(&str, bool)> = Vec::new();
     for action in all(actions) {

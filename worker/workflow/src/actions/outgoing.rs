@@ -143,7 +143,6 @@ pub enum BodyType {
 
 impl BodyType {
     /// The value of the header `Content-Type`.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -160,7 +159,6 @@ impl BodyType {
 
 impl Request {
     /// Whether it goes to an account with this base URL: same server, and a path below it.
-    #[must_use]
     pub fn is_below(&self, base_url: &Url) -> bool {
         let Ok(url) = Url::parse(&self.url) else {
             return false;

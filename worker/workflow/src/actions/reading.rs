@@ -55,7 +55,6 @@ impl Reading {
 
     /// What is kept of an answer, for later actions or for the model of an agent. One that was cut
     /// is longer than [`Self::max`].
-    #[must_use]
     pub fn kept(&self, mut answer: Vec<u8>, is_for_model: bool) -> Vec<u8> {
         let is_cut = answer.len() > self.max;
         answer.truncate(self.max);

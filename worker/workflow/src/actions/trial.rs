@@ -14,7 +14,6 @@ pub struct Trial {
 
 impl Trial {
     /// Of this account, with a path below its base URL, and perhaps a query behind it.
-    #[must_use]
     pub fn new(account: String, path: String) -> Self {
         Self { account, path }
     }

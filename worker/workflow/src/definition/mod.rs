@@ -95,7 +95,6 @@ impl Definition {
     }
 
     /// Warnings about valid but probably unintended parts, one sentence each.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let all = [&self.actions[..], &self.on_failure[..]].concat();
         let mut warnings = warnings::of_conditions(&self.form, &all);
@@ -106,26 +105,22 @@ impl Definition {
     }
 
     /// The form as JSON, as the public reads it.
-    #[must_use]
     pub fn form_json(&self) -> String {
         text_of(&self.form)
     }
 
     /// How the form's page looks, as JSON; `None` if nothing is set.
-    #[must_use]
     pub fn page_json(&self) -> Option<String> {
         let is_plain = self.page == Page::default();
         (!is_plain).then(|| text_of(&self.page))
     }
 
     /// The list of actions, as JSON.
-    #[must_use]
     pub fn actions_json(&self) -> &str {
         &self.actions_json
     }
 
     /// The list of actions that follow when a run has failed, as JSON, if the definition has one.
-    #[must_use]
     pub fn on_failure_json(&self) -> Option<&str> {
         self.on_failure_json.as_deref()
     }

@@ -63,19 +63,16 @@ impl References {
     }
 
     /// Whether any referenced value is untrusted.
-    #[must_use]
     pub fn is_untrusted(&self) -> bool {
         self.form || self.failure || self.has_answers()
     }
 
     /// Whether any answer is referred to.
-    #[must_use]
     pub fn has_answers(&self) -> bool {
         !self.answers.is_empty()
     }
 
     /// Whether the answer of the action with this id may be referred to.
-    #[must_use]
     pub fn has_answer_of(&self, id: &str) -> bool {
         let mut answers = self.answers.iter();
         answers.any(|name| name.id.as_deref().is_none_or(|known| known == id))

@@ -33,7 +33,6 @@ pub struct Renderer<'c> {
 
 impl TemplateContext {
     /// Returns a renderer for the templates of one request.
-    #[must_use]
     pub fn renderer(&self) -> Renderer<'_> {
         Renderer {
             context: self,

@@ -19,7 +19,6 @@ pub struct Labels(pub(super) Value);
 
 impl Labels {
     /// Those of a form.
-    #[must_use]
     pub fn of(form: &Form) -> Self {
         let fields = form.fields.iter();
         Self::new(fields.map(|field| (&*field.key, &*field.label)))

@@ -103,7 +103,6 @@ fn tool(fields: &mut Fields<'_, '_>) -> Option<Tool> {
 
 impl Agent {
     /// The account of its model.
-    #[must_use]
     pub fn account(&self) -> &str {
         &self.model.account
     }

@@ -53,7 +53,6 @@ pub enum AgentPart {
 
 impl Agent {
     /// Returns the next part, after the finished parts in their order.
-    #[must_use]
     pub fn next(self: &Arc<Self>, over: &[PartOutcome<'_>]) -> AgentPart {
         let mut transcript = Transcript::default();
         let mut outcomes = over.iter();

@@ -40,7 +40,6 @@ pub struct Arguments(pub(super) Map<String, Value>);
 
 impl Arguments {
     /// The context of a run with these arguments.
-    #[must_use]
     pub fn with(&self, context: &TemplateContext) -> TemplateContext {
         context.clone().with_args(&self.0)
     }
