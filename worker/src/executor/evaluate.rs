@@ -8,16 +8,26 @@ use std::{
     time::Duration,
 };
 
+use letterbox_workflow::References;
 use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// How long evaluating may take, waiting for the processor included: well under any lease.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Bytes of templates times bytes of values up to which they are small: 4 KiB with 1 KiB. The worst
-/// known take some 10 ms then, most of them less than the way to another thread.
-const SMALL: usize = 4 << 20;
+/// Bytes of templates times bytes of values up to which they are small: 4 KiB with 512 bytes.
+const SMALL: usize = 2 << 20;
+/// Filters and joins of an action up to which it is small: each may take what all below it give.
+const FEW: usize = 8;
 
-/// What the templates of an action give. Without loops they take no longer than their bytes, times
-/// those of the values that each may insert: this is `size`.
+/// The most that templates with these references can have to do: their bytes, times those of the
+/// values that each may insert. No bound is known where very much is made of a value.
+pub(super) fn size(templates: usize, values: usize, references: &References) -> usize {
+    match references.transforms {
+        ..=FEW => templates.saturating_mul(values),
+        _ => usize::MAX,
+    }
+}
+
+/// What the templates of an action of a [`size`] give.
 pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
     size: usize,
     templates: impl FnOnce() -> Result<T, E> + Send + 'static,

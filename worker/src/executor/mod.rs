@@ -248,7 +248,7 @@ impl Executor {
         let values = self.values(run, &next.action.references).await?;
         let condition = condition.clone();
         let context = values.context.clone();
-        let holds = evaluate(run.size(), move || condition.holds(&context));
+        let holds = evaluate(run.size_of(next.action), move || condition.holds(&context));
         let branch: Branch = holds.await?.into();
         Ok(Outcome::GoOn(run.key(next), Change::Chose(branch)))
     }

@@ -129,7 +129,10 @@ impl Sending<'_> {
         let base_url = base_url(account)?;
         let rendering = Arc::clone(self.outgoing);
         let rendered = move || rendering.render(&base_url, &context.renderer());
-        let request = with_sender(evaluate(self.run.size(), rendered).await?, account);
+        let request = with_sender(
+            evaluate(self.run.size_of(next.action), rendered).await?,
+            account,
+        );
         let shown = self.outgoing.shown(&request);
         let by_account = |request| RenderedRequest {
             account_id: account.id,

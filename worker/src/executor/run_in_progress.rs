@@ -19,6 +19,7 @@ use letterbox_workflow::{
 use parking_lot::Mutex;
 
 use super::{
+    evaluate::size,
     kept_answers::Answers,
     plan::{self, Next},
     record::{ActionRecord, Circumstances, Turn},
@@ -74,11 +75,11 @@ impl RunInProgress<'_> {
         self.stored.load(Ordering::Relaxed) + bytes <= MAX_STORED
     }
 
-    /// The bytes of its templates times those of its values, at most.
-    pub(super) fn size(&self) -> usize {
+    /// The size of the templates of an action.
+    pub(super) fn size_of(&self, action: &Action) -> usize {
         let failing = self.failing.as_ref().map_or(0, String::len);
         let values = self.input + self.stored.load(Ordering::Relaxed) + failing;
-        self.release.length.saturating_mul(values)
+        size(self.release.length, values, &action.references)
     }
 
     /// Which action is written about.

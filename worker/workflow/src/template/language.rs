@@ -19,6 +19,12 @@ use crate::diagnostics::Diagnostics;
 
 /// Maximum number of `~` and `+` in one template: each can copy all texts before it.
 const MAX_JOINS: usize = 100;
+/// Maximum work of all filters and joins of one template, in values that a join copies. A filter
+/// takes as long as some joins: it goes through its value letter by letter.
+const MAX_WORK: usize = 10_000;
+const FILTER_WORK: usize = 10;
+/// How many times as long an escaped value is, at most.
+const ESCAPED: usize = 6;
 /// Maximum depth of an expression, each operator a level: the engine compiles by recursion.
 const MAX_DEPTH: usize = 200;
 /// Filters that escape: what is escaped again and again grows and grows.
@@ -78,6 +84,11 @@ pub(super) fn check(
         let problem = format_args!("must have at most {MAX_JOINS} of ~ and +");
         diagnostics.add(path, problem);
     }
+    let works = syntax.expressions().into_iter().map(|one| work(one).1);
+    if works.sum::<usize>() > MAX_WORK {
+        let problem = "must put less through its filters, and through less of them";
+        diagnostics.add(path, problem);
+    }
     check_table(diagnostics, path, syntax, expressions());
     let is_allowed = diagnostics.len() == before;
     for misuse in expressions().filter_map(misuse).collect::<BTreeSet<_>>() {
@@ -118,7 +129,22 @@ fn is_of_form(expression: &Expr<'_>) -> bool {
     of.len() == 1 && variable(of[0], "form").is_some()
 }
 
-fn is_join(expression: &Expr<'_>) -> bool {
+/// How many values the text of an expression has, and how much work it is.
+fn work(expression: &Expr<'_>) -> (usize, usize) {
+    let below = parts(expression).into_iter().map(work);
+    let (values, work) = below.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let values = values.max(1);
+    match expression {
+        Expr::Filter(_) if is_filter(expression, &ESCAPING_FILTERS) => {
+            (values * ESCAPED, work + values * FILTER_WORK)
+        }
+        Expr::Filter(_) => (values, work + values * FILTER_WORK),
+        _ if is_join(expression) => (values, work + values),
+        _ => (values, work),
+    }
+}
+
+pub(super) fn is_join(expression: &Expr<'_>) -> bool {
     matches!(expression, Expr::BinOp(it) if matches!(it.op, BinOpKind::Add | BinOpKind::Concat))
 }
 
@@ -222,6 +248,23 @@ mod tests {
             assert!(is_refused(source), "{source}");
         }
         assert!(is_refused(&vec!["form.t"; 102].join(" ~ ")));
+    }
+
+    /// Each filter goes through all that is joined below it.
+    #[test]
+    fn what_is_joined_is_not_filtered_without_end() {
+        let joined = |values: usize| vec!["form.t"; values].join(" ~ ");
+        assert!(!is_refused(&joined(101)), "copied 100 times");
+        let filtered = |values: usize, filters: usize| {
+            let filters = " | title".repeat(filters);
+            is_refused(&format!("({}){filters}", joined(values)))
+        };
+        assert!(!filtered(1, 190) && !filtered(5, 100) && !filtered(80, 8));
+        assert!(filtered(80, 9) && filtered(6, 180));
+        assert!(is_refused(&format!(
+            "(({}) | escape) | title | title | title",
+            joined(80)
+        )));
     }
 
     /// Wherever it stands: the sample values need not come to it.
