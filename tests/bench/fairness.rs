@@ -83,6 +83,8 @@ async fn requested(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     let form = acting(bench, &peer).await;
     let worker = bench.worker().await;
     let mut took = Vec::new();
+    let watched = bench.intake_and(&worker);
+    let before = watched.sample();
     for number in 0..REQUESTS {
         if number % RUNS == 0 {
             bench.world.forget_hits().await;
@@ -97,6 +99,8 @@ async fn requested(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     }
     took.sort_unstable_by(f64::total_cmp);
     let mut into = round.of(SECTION, REQUESTED);
+    let used = watched.sample().since(&before);
+    used.add_to(&mut into, REQUESTS as f64);
     into.add(P50, took[took.len() / 2]);
     into.add(P99, took[took.len() * 99 / 100]);
     drop(worker);
