@@ -168,6 +168,10 @@ async fn what_is_recorded_is_taken_along() {
             gate.add_permits(number);
             return scene.world.await_state("succeeded", number as i64).await;
         }
+        // One that has taken it may not know that nothing else waits.
+        let looks = async || scene.worker.calls("take_runs").await;
+        let before = looks().await;
+        eventually("looked again", async || looks().await >= before + 2.0).await;
     }
     panic!("no run was taken along");
 }
@@ -199,15 +203,30 @@ async fn recording_fails_for_no_look() {
     locking.batch_execute("ROLLBACK").await.unwrap();
     world.await_state("succeeded", 1).await;
 
-    let lock = "BEGIN; SELECT FROM workers FOR UPDATE";
-    locking.batch_execute(lock).await.unwrap();
-    let mut runs = submit().await;
-    while failures("record_runs") == 0 && runs < 5 {
+    let mut runs = 1;
+    while failures("record_runs") == 0 && runs < 6 {
+        let lock = "BEGIN; SELECT FROM workers FOR UPDATE";
+        locking.batch_execute(lock).await.unwrap();
         runs = submit().await;
+        locking.batch_execute("ROLLBACK").await.unwrap();
+        world.await_state("succeeded", runs).await;
     }
     assert_eq!(failures("record_runs"), 1);
     assert_eq!(worker.calls("put_aside").await, 0.0, "at once");
-    locking.batch_execute("ROLLBACK").await.unwrap();
-    world.await_state("succeeded", runs).await;
     assert_eq!(peer.received().len(), runs as usize);
+}
+
+/// The answer to a commit is lost by which runs were recorded and taken: they are let go of, and
+/// nobody waits for the end of their lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_taken_unseen_is_let_go_of() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway) = World::with_gateway().await;
+    let loses = ("FAILPOINTS", "statement.record_runs.after=1*return(fail)");
+    let lease = ("LETTERBOX_RUN_LEASE_SECONDS", "600");
+    let _worker = world.worker_with(&[loses, lease]).await;
+    let form = world.sending_form(&gateway, &peer).await;
+    form.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+    assert_eq!(peer.received().len(), 1);
 }

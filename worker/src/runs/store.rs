@@ -6,7 +6,10 @@
 //! can't both use the last run of an allowance, and of two workers with the same message the second
 //! one finds the run.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use jiff::Timestamp;
 use letterbox_common::{
@@ -131,8 +134,9 @@ impl Recorded for NewRun {
         // What was spilled is late, and may be at fault.
         batch.turns = Some(&*recorder.turns).filter(|_| spilled.is_empty());
         let mut recorded = recorder.store("record_runs", &batch, spilled).await;
-        if recorded.is_err() && batch.turns.take().is_some() {
+        if recorded.is_err() && batch.is_taking.load(Ordering::Relaxed) {
             // No run is at fault for what failed while it was taken.
+            batch.turns = None;
             recorded = recorder.store("record_runs", &batch, spilled).await;
         }
         let RunCounts {
@@ -166,6 +170,8 @@ struct RecordRuns<'a> {
     max_daily_bytes: i64,
     /// Takes the runs at once, if there is room.
     turns: Option<&'a Turns>,
+    /// All is recorded but for the commit.
+    is_taking: AtomicBool,
 }
 
 /// The new runs of a workspace.
@@ -201,6 +207,7 @@ impl<'a> RecordRuns<'a> {
             runs: by_key.into_values().collect(),
             max_daily_bytes,
             turns: None,
+            is_taking: AtomicBool::new(false),
         }
     }
 
@@ -228,6 +235,7 @@ impl<'a> Work for RecordRuns<'a> {
         let workspaces: Vec<_> = runs.clone().map(|run| run.workspace).collect();
         let mut tenants = workspaces.clone();
         tenants.dedup();
+        self.is_taking.store(false, Ordering::Relaxed);
         let searchable = lock_usage(transaction, &tenants).await?;
         let values = self.values(&searchable.into_iter().map(|(id,)| id).collect());
         let ids = runs.clone().map(|run| (run.run, run.workflow, run.release));
@@ -259,6 +267,7 @@ impl<'a> Work for RecordRuns<'a> {
             counts.bytes.push((one.workspace_id, one.bytes));
         }
         if let Some(turns) = self.turns.filter(|_| counts.queued > 0) {
+            self.is_taking.store(true, Ordering::Relaxed);
             counts.taken = turns.take_along(transaction, &workspaces, &ids).await?;
         }
         Ok(Some(counts))

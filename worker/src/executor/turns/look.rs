@@ -122,7 +122,7 @@ impl Look<'_> {
         workspaces: &[WorkspaceId],
         runs: &[RunId],
     ) -> Result<Option<Looked>, DatabaseError> {
-        let ((is_locked,), recorded, seen) = try_join!(
+        let ((is_locked,), mut recorded, seen) = try_join!(
             biased;
             store::try_lock_turns(transaction),
             store::recorded_runs(transaction, workspaces, runs),
@@ -136,9 +136,11 @@ impl Look<'_> {
             return Ok(None);
         }
         let choice = self.choice(&seen, false);
+        let number = recorded.len();
+        recorded.retain(|one| !self.has(one) && choice.room(one.lane) > 0);
         let taking = self.take(transaction, &seen, &choice, &recorded, false);
         let mut looked = taking.await?;
-        looked.memory.has_more = looked.taken.len() < recorded.len();
+        looked.memory.has_more = looked.taken.len() < number;
         Ok(Some(looked))
     }
 

@@ -15,7 +15,10 @@ use std::{sync::Arc, time::Duration};
 
 use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{DatabaseError, Transaction};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, MutexGuard},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -25,7 +28,7 @@ pub(super) use self::{
     hand::{Call, Place},
     store::STATEMENTS,
 };
-use super::{Executor, record::TakenRun, store::load};
+use super::{Executor, record::TakenRun, store::load, transition::Then};
 use crate::{metrics, worker::Worker};
 
 /// How often to look for runs that others have recorded, or whose time has come.
@@ -54,13 +57,31 @@ pub(crate) struct Turns {
 pub(crate) struct TakenAlong<'t> {
     turns: &'t Turns,
     memory: MutexGuard<'t, LookMemory>,
-    looked: Looked,
+    looked: Option<Looked>,
 }
 
 impl TakenAlong<'_> {
     /// Starts them, once that transaction is committed. Returns how many they are.
     pub(crate) fn start(mut self) -> usize {
-        self.turns.start(self.looked, &mut self.memory)
+        let looked = self.looked.take();
+        looked.map_or(0, |looked| self.turns.start(looked, &mut self.memory))
+    }
+}
+
+impl Drop for TakenAlong<'_> {
+    /// Whether it was committed is unknown: lets go of them, as soon as that must be over.
+    fn drop(&mut self) {
+        let (Some(looked), Ok(runtime)) = (self.looked.take(), Handle::try_current()) else {
+            return;
+        };
+        for one in looked.taken {
+            let executor = self.turns.executor.clone();
+            let letting_go = async move {
+                tokio::time::sleep(OUTAGE_PAUSE).await;
+                let _ = executor.write_of_run(one.turn, Then::let_go()).await;
+            };
+            self.turns.tasks.spawn_on(letting_go, &runtime);
+        }
     }
 }
 
@@ -73,7 +94,7 @@ impl Turns {
         workspaces: &[WorkspaceId],
         runs: &[RunId],
     ) -> Result<Option<TakenAlong<'_>>, DatabaseError> {
-        let Ok(memory) = self.memory.try_lock() else {
+        let Ok(mut memory) = self.memory.try_lock() else {
             return Ok(None);
         };
         let is_calm = !memory.has_more && !memory.is_full;
@@ -81,11 +102,13 @@ impl Turns {
             return Ok(None);
         }
         let look = self.next_look(&memory);
+        // Unless all are taken, and start, the next look is one that takes whatever waits.
+        memory.has_more = true;
         let looked = Box::pin(look.take_recorded(transaction, workspaces, runs)).await?;
         Ok(looked.map(|looked| TakenAlong {
             turns: self,
             memory,
-            looked,
+            looked: Some(looked),
         }))
     }
 
@@ -93,6 +116,9 @@ impl Turns {
     pub(crate) async fn run(&self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let mut memory = self.memory.lock().await;
+            if stop.is_cancelled() {
+                return;
+            }
             let looked = self.look(&mut memory).await;
             let (is_full, has_more) = (memory.is_full, memory.has_more);
             drop(memory);

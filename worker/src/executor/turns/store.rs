@@ -21,7 +21,8 @@ statements! {
     pub fn lock_turns() = "
 SELECT lock_turns(), set_config('synchronous_commit', 'off', true)";
 
-    /// The same in a transaction that waits for the disk; false if it would wait for another look.
+    /// The same in a transaction that waits for the disk, and so do the looks of others then; false
+    /// if it would wait for one of them.
     pub fn try_lock_turns() -> (bool,) = "SELECT try_lock_turns()";
 
     /// The workspaces that are held, and the accounts that wait for a token or their owner.
