@@ -184,21 +184,17 @@ impl Turns {
     /// many they are.
     fn start(&self, looked: Looked, memory: &mut LookMemory) -> usize {
         *memory = looked.memory;
-        let number = looked.taken.len();
-        if number > 0 {
-            metrics::RUNS_TAKEN.increment(number as u64);
-            self.execute(looked.taken);
+        let runs: Vec<TakenRun> = looked.taken;
+        let number = runs.len();
+        if number == 0 {
+            return 0;
         }
-        number
-    }
-
-    fn execute(&self, taken: Vec<TakenRun>) {
+        metrics::RUNS_TAKEN.increment(number as u64);
         let executor = self.executor.clone();
         let tasks = self.tasks.clone();
-        let take = |one: TakenRun| (one, self.hand.take(one.turn, one.account));
-        let taken: Vec<(TakenRun, Place)> = taken.into_iter().map(take).collect();
+        let take = |one: &TakenRun| (*one, self.hand.take(one.turn, one.account));
+        let taken: Vec<(TakenRun, Place)> = runs.iter().map(take).collect();
         self.tasks.spawn(async move {
-            let runs: Vec<TakenRun> = taken.iter().map(|(one, _)| *one).collect();
             // Where that fails, each run finds out by itself.
             let loading = load::load(&executor.database, &runs).await;
             let mut loaded = loading.unwrap_or_default();
@@ -212,6 +208,7 @@ impl Turns {
                 tasks.spawn(executing.instrument(span));
             }
         });
+        number
     }
 
     /// Forgets this worker, so that nobody counts on it.

@@ -2,6 +2,7 @@
 
 use std::{fmt, ops::Range, time::Duration};
 
+use letterbox_common::text_enum;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
@@ -126,31 +127,21 @@ impl Request {
     }
 }
 
-/// The type of a body.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BodyType {
-    /// JSON.
-    #[default]
-    #[serde(rename = "application/json")]
-    Json,
-    /// Names and values of an HTML form.
-    #[serde(rename = "application/x-www-form-urlencoded")]
-    Form,
-    /// The parts of an e-mail by their types: an object of texts.
-    #[serde(rename = "multipart/alternative")]
-    Mail,
+text_enum! {
+    /// The type of a body, the value of the header `Content-Type`.
+    #[derive(Default)]
+    pub enum BodyType {
+        /// JSON
+        #[default]
+        Json = "application/json",
+        /// Names and values of an HTML form
+        Form = "application/x-www-form-urlencoded",
+        /// The parts of an e-mail by their types: an object of texts
+        Mail = "multipart/alternative",
+    }
 }
 
 impl BodyType {
-    /// The value of the header `Content-Type`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Form => "application/x-www-form-urlencoded",
-            Self::Mail => "multipart/alternative",
-        }
-    }
-
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
     fn is_json(&self) -> bool {
         *self == Self::Json
