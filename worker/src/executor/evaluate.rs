@@ -8,23 +8,19 @@ use std::{
     time::Duration,
 };
 
-use letterbox_workflow::References;
+use letterbox_workflow::{References, SHORT_VALUE};
 use tokio::{sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// How long evaluating may take, waiting for the processor included: well under any lease.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Bytes of templates times bytes of values up to which they are small: 4 KiB with 512 bytes.
+/// The size up to which templates are small: 4 KiB of them, and 512 bytes of values.
 const SMALL: usize = 2 << 20;
-/// Filters and joins of an action up to which it is small: each may take what all below it give.
-const FEW: usize = 8;
 
-/// The most that templates with these references can have to do: their bytes, times those of the
-/// values that each may insert. No bound is known where very much is made of a value.
-pub(super) fn size(templates: usize, values: usize, references: &References) -> usize {
-    match references.transforms {
-        ..=FEW => templates.saturating_mul(values),
-        _ => usize::MAX,
-    }
+/// The most that the templates of a release with these references can have to do, in bytes: those
+/// that they insert of the values, and what is made of these.
+pub(super) fn size(release: usize, values: usize, references: &References) -> usize {
+    let each = release.saturating_add(references.work);
+    each.saturating_mul(values.max(SHORT_VALUE))
 }
 
 /// What the templates of an action of a [`size`] give.

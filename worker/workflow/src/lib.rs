@@ -24,6 +24,6 @@ pub use policy::{ActionFacts, ApproveBy, Decision, Policy, Ruling};
 pub use schemas::{DEFINITION_SCHEMA, POLICY_SCHEMA};
 pub use taint::{Steered, Steering, Taint, Untrusted};
 pub use template::{
-    Condition, LANGUAGE, Labels, References, RenderError, Renderer, TemplateContext,
+    Condition, LANGUAGE, Labels, References, RenderError, Renderer, SHORT_VALUE, TemplateContext,
 };
 pub use trail::Trail;

@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use letterbox_common::form::{FieldType, Form};
+use letterbox_common::{
+    form::{FieldType, Form},
+    json_object::text_of,
+};
 use minijinja::Value;
 use serde_json::value::RawValue;
 
@@ -163,6 +166,8 @@ pub struct TemplateContext {
     /// All but `run` and the answers, by name; `form` also with numbers as text.
     values: BTreeMap<&'static str, Value>,
     run: BTreeMap<&'static str, Value>,
+    /// The bytes of all of these.
+    pub(super) length: usize,
     /// The answers of earlier actions, as they came: a template parses those that it names.
     pub(super) answers: BTreeMap<String, NamedAnswer>,
 }
@@ -202,6 +207,7 @@ impl TemplateContext {
         Self {
             values,
             run: BTreeMap::from([("id", id.into()), ("received_at", received_at.into())]),
+            length: id.len() + received_at.len(),
             answers: BTreeMap::new(),
         }
     }
@@ -221,6 +227,7 @@ impl TemplateContext {
     /// The context of a run. `form` is the JSON text of an object. Expressions compute with its
     /// numbers as 128-bit integers where they are integers, otherwise as the nearest doubles.
     pub fn of_run(form: &str, run: &str, received_at: &str) -> serde_json::Result<Self> {
+        let length = form.len();
         let form: BTreeMap<String, Box<RawValue>> = serde_json::from_str(form)?;
         let mut values = Vec::new();
         let mut typed = Vec::new();
@@ -239,7 +246,9 @@ impl TemplateContext {
             ("form", Value::from_iter(values)),
             (AS_TYPED, Value::from_iter(typed)),
         ];
-        Ok(Self::new(BTreeMap::from(values), run, received_at))
+        let mut context = Self::new(BTreeMap::from(values), run, received_at);
+        context.length += length;
+        Ok(context)
     }
 
     /// Adds the labels of the form.
@@ -261,6 +270,7 @@ impl TemplateContext {
     /// Adds the arguments of a tool.
     #[must_use]
     pub(crate) fn with_args(mut self, args: &serde_json::Map<String, serde_json::Value>) -> Self {
+        self.length += text_of(args).len();
         self.values.insert("args", Value::from_serialize(args));
         self
     }
@@ -268,6 +278,7 @@ impl TemplateContext {
     /// The context after the run has failed, for this reason.
     #[must_use]
     pub fn after_failure(mut self, reason: &str) -> Self {
+        self.length += reason.len();
         self.run.insert(FAILURE, reason.into());
         self
     }

@@ -22,7 +22,8 @@ use minijinja::{Error, Value};
 use crate::diagnostics::{Diagnostics, Fields};
 
 pub use self::{
-    context::TemplateContext, references::References, renderer::Renderer, table::Labels,
+    context::TemplateContext, language::SHORT_VALUE, references::References, renderer::Renderer,
+    table::Labels,
 };
 pub(crate) use self::{
     context::{Variables, dotted},

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use minijinja::machinery::ast::{BinOpKind, Expr};
 
 use super::{
-    language::is_join,
+    language::work,
     syntax::{Syntax, member, parts, variable},
 };
 
@@ -21,8 +21,8 @@ pub struct References {
     pub(crate) failure: bool,
     /// Answers of earlier actions.
     pub(super) answers: BTreeSet<AnswerName>,
-    /// How many filters and joins there are: each makes another text of the values below it.
-    pub transforms: usize,
+    /// How much work it is to evaluate them, for each byte of the values.
+    pub work: usize,
 }
 
 /// A use of `actions`: the action's id, and the member of its answer; `None` if computed.
@@ -35,12 +35,14 @@ pub(super) struct AnswerName {
 impl References {
     /// The references of a template or an expression.
     pub(super) fn of(syntax: &Syntax<'_>) -> Self {
-        let mut found = Self::default();
         let mut open = syntax.expressions();
+        let mut found = Self {
+            work: work(&open),
+            ..Self::default()
+        };
         while let Some(expression) = open.pop() {
             found.form |= variable(expression, "form").is_some();
             found.failure |= is_failure(expression);
-            found.transforms += usize::from(is_transform(expression));
             match answer(expression) {
                 Some((name, computed)) => {
                     found.answers.insert(name);
@@ -58,7 +60,7 @@ impl References {
             form: true,
             failure: true,
             answers: BTreeSet::from([AnswerName::default()]),
-            transforms: usize::MAX,
+            work: usize::MAX,
         }
     }
 
@@ -66,7 +68,7 @@ impl References {
         self.form |= others.form;
         self.failure |= others.failure;
         self.answers.extend(others.answers);
-        self.transforms = self.transforms.saturating_add(others.transforms);
+        self.work = self.work.saturating_add(others.work);
         self
     }
 
@@ -85,10 +87,6 @@ impl References {
         let mut answers = self.answers.iter();
         answers.any(|name| name.id.as_deref().is_none_or(|known| known == id))
     }
-}
-
-fn is_transform(expression: &Expr<'_>) -> bool {
-    matches!(expression, Expr::Filter(_)) || is_join(expression)
 }
 
 /// Whether an expression compares a value of the form, and nowhere asks whether it is there.
@@ -218,9 +216,6 @@ mod tests {
             );
             assert_eq!(has, (form, of_a, of_b), "{source}");
         }
-        let source = "{{ (form.x ~ form.y) | trim }}{% if form.x | length + 1 > 2 %}{% endif %}";
-        let found = References::of(&Syntax::of_template(source).unwrap());
-        assert_eq!(found.clone().and(found).transforms, 8);
         let condition = Syntax::of_expression("actions.a.body.n > form.n").unwrap();
         let condition = References::of(&condition);
         assert!(condition.form && condition.has_answer_of("a") && !condition.has_answer_of("b"));

@@ -17,6 +17,8 @@ use crate::json;
 const MAX_TEXT: usize = 1 << 20;
 /// Maximum values of all answers that the templates of one request name.
 const MAX_VALUES: usize = 50_000;
+/// Maximum work of one template, in bytes that are copied: about a second, at worst.
+const MAX_WORK: usize = 256 << 20;
 /// Maximum processor time of one request.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
@@ -71,6 +73,14 @@ impl Renderer<'_> {
     /// The values for a template with these references: of the answers, those that it names, unless
     /// all that were named have too many values.
     pub(super) fn values(&self, references: &References) -> Result<Value, RenderError> {
+        let named = self.context.answers.iter();
+        let named = named.filter(|(id, _)| references.has_answer_of(id));
+        let bytes = named.map(|(_, answer)| answer.body.len()).sum::<usize>() + self.context.length;
+        if references.work.saturating_mul(bytes) > MAX_WORK {
+            return Err(RenderError::new(
+                "a template makes too much of values that are so long",
+            ));
+        }
         if !references.has_answers() {
             return Ok(self.context.value());
         }
@@ -176,6 +186,20 @@ mod tests {
         let mut rendering = (0..times).map(|_| template.render(Escape::None, &renderer));
         let failed = rendering.find_map(Result::err);
         failed.map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_template_makes_a_bounded_work_of_its_values() {
+        let many = format!(
+            "{{{{ (({}){}) | length }}}}",
+            ["form.t"; 100].join("~"),
+            "|title".repeat(90)
+        );
+        let template = Template::new(many);
+        let much = "a template makes too much of values that are so long";
+        assert_eq!(failure(&template, &context(&"x".repeat(10)), 1), None);
+        let long = context(&"x".repeat(5_000));
+        assert_eq!(failure(&template, &long, 1).as_deref(), Some(much));
     }
 
     #[test]
