@@ -38,31 +38,22 @@ mod webhook_secrets;
 mod work_queues;
 
 use letterbox_common::process::metrics::Metric;
-use letterbox_database::Statement;
+use letterbox_database::{Statement, stores};
 
 pub use program::main;
 
 /// Every statement that finds rows by their keys only, for the test that checks their plans.
 pub fn keyed_statements() -> impl Iterator<Item = &'static Statement> {
-    let lookups = [
-        webhook_secrets::STATEMENTS,
-        ceilings::STATEMENTS,
-        admission::STATEMENTS,
-        admission::DEFINITION_STATEMENTS,
-        claims::STATEMENTS,
-    ];
-    lookups.into_iter().flatten().copied()
+    let lookups = stores! { webhook_secrets ceilings admission claims };
+    let lookups = lookups.chain([admission::DEFINITION_STATEMENTS]);
+    lookups.flatten().copied()
 }
 
 /// Every statement of the gateway, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    let others = [
-        admission::SWEEPING_STATEMENTS,
-        open_batches::STATEMENTS,
-        faults::STATEMENTS,
-        work_queues::STATEMENTS,
-    ];
-    keyed_statements().chain(others.into_iter().flatten().copied())
+    let others = stores! { open_batches faults work_queues };
+    let others = others.chain([admission::SWEEPING_STATEMENTS]);
+    keyed_statements().chain(others.flatten().copied())
 }
 
 /// Every metric that the gateway exports.

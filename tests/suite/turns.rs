@@ -2,8 +2,20 @@
 //! do, and what comes to nothing ends.
 
 use letterbox_database::Role;
-use letterbox_tests::{EXPIRE, Peer, Proxy, Reply, Scene, World, eventually, post};
+use letterbox_tests::{EXPIRE, Peer, Process, Proxy, Reply, Scene, World, eventually, post};
 use serde_json::json;
+
+/// Runs that the transaction has taken that has recorded them, and nobody since.
+const ALONG: &str = "
+    SELECT count(*) FROM runs r JOIN active_runs a USING (workspace_id, run_id)
+    WHERE a.state = 'taken' AND r.xmin = a.xmin";
+
+/// Waits until a worker has looked for runs twice.
+async fn await_looks(worker: &Process) {
+    let looks = async || worker.calls("take_runs").await;
+    let before = looks().await;
+    eventually("looked", async || looks().await >= before + 2.0).await;
+}
 
 /// A worker that is told to stop finishes the action that it has begun; another one goes on at
 /// once.
@@ -68,11 +80,9 @@ async fn an_outage_of_one_table_fails_nothing() {
     let lock = "BEGIN; LOCK TABLE run_actions IN ACCESS EXCLUSIVE MODE";
     locking.batch_execute(lock).await.unwrap();
     gate.add_permits(1);
-    let looks = async || worker.calls("take_runs").await;
     for _ in 0..21 {
         world.change(EXPIRE).await;
-        let before = looks().await;
-        eventually("looked for runs", async || looks().await >= before + 2.0).await;
+        await_looks(worker).await;
     }
     locking.batch_execute("ROLLBACK").await.unwrap();
     world.await_state("succeeded", 1).await;
@@ -158,20 +168,15 @@ async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
 async fn what_is_recorded_is_taken_along() {
     let (peer, gate) = Peer::gated(200).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    let along = "
-        SELECT count(*) FROM runs r JOIN active_runs a USING (workspace_id, run_id)
-        WHERE a.state = 'taken' AND r.xmin = a.xmin";
     for number in 1..=5 {
         scene.form.assert_accepts(&format!("k{number}")).await;
         peer.await_received(number).await;
-        if scene.world.count(along).await > 0 {
+        if scene.world.count(ALONG).await > 0 {
             gate.add_permits(number);
             return scene.world.await_state("succeeded", number as i64).await;
         }
         // One that has taken it may not know that nothing else waits.
-        let looks = async || scene.worker.calls("take_runs").await;
-        let before = looks().await;
-        eventually("looked again", async || looks().await >= before + 2.0).await;
+        await_looks(&scene.worker).await;
     }
     panic!("no run was taken along");
 }
@@ -216,17 +221,33 @@ async fn recording_fails_for_no_look() {
     assert_eq!(peer.received().len(), runs as usize);
 }
 
-/// The answer to a commit is lost by which runs were recorded and taken: they are let go of, and
-/// nobody waits for the end of their lease.
+/// The answer to a commit is lost by which a run was recorded and taken: it is let go of, and
+/// nobody waits for the end of its lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_taken_unseen_is_let_go_of() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (world, gateway) = World::with_gateway().await;
-    let loses = ("FAILPOINTS", "statement.record_runs.after=1*return(fail)");
+    // The first answer of each submission.
+    let loses = ["1*return(fail)"; 4].join("->1*off->");
+    let loses = format!("statement.record_runs.after={loses}");
+    let loses = ("FAILPOINTS", &*loses);
     let lease = ("LETTERBOX_RUN_LEASE_SECONDS", "600");
-    let _worker = world.worker_with(&[loses, lease]).await;
+    let worker = world.worker_with(&[loses, lease]).await;
     let form = world.sending_form(&gateway, &peer).await;
-    form.assert_accepts("k").await;
-    world.await_state("succeeded", 1).await;
-    assert_eq!(peer.received().len(), 1);
+    for number in 1..=4 {
+        form.assert_accepts(&format!("k{number}")).await;
+        let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
+        let mut is_taken = false;
+        eventually("taken, or over", async || {
+            is_taken = world.count(ALONG).await > 0;
+            is_taken || world.count(over).await == number
+        })
+        .await;
+        world.await_state("succeeded", number).await;
+        if is_taken {
+            return;
+        }
+        await_looks(&worker).await;
+    }
+    panic!("no run was taken along");
 }

@@ -42,26 +42,16 @@ mod upkeep;
 mod worker;
 
 use letterbox_common::process::metrics::Metric;
-use letterbox_database::Statement;
+use letterbox_database::{Statement, stores};
 
 pub use program::main;
 
 /// Every statement of the worker, for the test that prepares them under the worker's role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    let stores = [
-        consumer::STATEMENTS,
-        claims::STATEMENTS,
-        signals::STATEMENTS,
-        runs::STATEMENTS,
-        stored_bytes::STATEMENTS,
-        memory::STATEMENTS,
-        notices::STATEMENTS,
-        grants::STATEMENTS,
-        spill::STATEMENTS,
-        subscriptions::STATEMENTS,
-    ];
+    let stores = stores! {
+        consumer claims signals runs stored_bytes memory notices grants spill subscriptions
+    };
     stores
-        .into_iter()
         .chain(executor::statements())
         .chain(upkeep::STATEMENTS.iter().copied())
         .flatten()

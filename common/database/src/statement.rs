@@ -168,6 +168,14 @@ macro_rules! statements {
     ($($all:tt)+) => { $crate::statements! { @next [] $($all)+ } };
 }
 
+/// The lists of statements of stores, which are modules here.
+#[macro_export]
+macro_rules! stores {
+    ($($store:ident)+) => {
+        [$($store::STATEMENTS),+].into_iter()
+    };
+}
+
 /// The [`Answer`] of a statement; `()` if it says none.
 #[doc(hidden)]
 #[macro_export]

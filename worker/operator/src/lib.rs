@@ -54,7 +54,7 @@ use letterbox_common::ids::UserId;
 use letterbox_database::{
     Database, DatabaseTarget, Role, Statement, connect_once,
     health::{OldSchema, schema_version},
-    migrations, role_exists,
+    migrations, role_exists, stores,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -109,37 +109,13 @@ const PROGRAM: &str = "letterbox";
 
 /// Every statement of the operator, for the test that prepares them under its role.
 pub fn statements() -> impl Iterator<Item = &'static Statement> {
-    let nouns = [
-        account_trials::STATEMENTS,
-        accounts::STATEMENTS,
-        grants::STATEMENTS,
-        answers::STATEMENTS,
-        approvals::STATEMENTS,
-        audit::STATEMENTS,
-        deploys::STATEMENTS,
-        form_links::STATEMENTS,
-        lost_claims::STATEMENTS,
-        members::STATEMENTS,
-        names::STATEMENTS,
-        notices::STATEMENTS,
-        plans::STATEMENTS,
-        policies::STATEMENTS,
-        recipients::STATEMENTS,
-        run_detail::STATEMENTS,
-        runs::STATEMENTS,
-        sealing_keys::STATEMENTS,
-        sessions::STATEMENTS,
-        signals::STATEMENTS,
-        subscriptions::STATEMENTS,
-        users::STATEMENTS,
-        webhook_settings::STATEMENTS,
-        webhooks::STATEMENTS,
-        workflows::STATEMENTS,
-        workspace_settings::STATEMENTS,
-        workspaces::STATEMENTS,
-    ];
+    let nouns = stores! {
+        account_trials accounts grants answers approvals audit deploys form_links lost_claims
+        members names notices plans policies recipients run_detail runs sealing_keys sessions
+        signals subscriptions users webhook_settings webhooks workflows workspace_settings
+        workspaces
+    };
     nouns
-        .into_iter()
         .chain(documents::STATEMENTS)
         .chain(health::STATEMENTS)
         .flatten()

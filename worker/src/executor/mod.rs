@@ -185,7 +185,8 @@ impl Executor {
     ) -> Result<(), DatabaseError> {
         if taken.is_cancelled {
             // Whatever is written, it is cancelled with it.
-            return self.write_of_run(taken.turn, Then::let_go()).await;
+            let letting_go = self.write_of_run(taken.turn, Then::let_go());
+            return letting_go.await.map(drop);
         }
         if taken.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
@@ -197,7 +198,8 @@ impl Executor {
                 return self.end(taken.turn, End::Failed(reason)).await;
             }
             Err(Hindrance::Local(reason)) => {
-                return self.write_of_run(taken.turn, left_for(&reason)).await;
+                let leaving = self.write_of_run(taken.turn, left_for(&reason));
+                return leaving.await.map(drop);
             }
             Err(Hindrance::Database(error)) => return Err(error),
         };
@@ -310,11 +312,12 @@ impl Executor {
     }
 
     async fn end(&self, turn: Turn, end: End) -> Result<(), DatabaseError> {
-        self.write_of_run(turn, Then::End(end)).await
+        let ending = self.write_of_run(turn, Then::End(end));
+        ending.await.map(drop)
     }
 
     /// Writes what becomes of a run that is not in hand.
-    async fn write_of_run(&self, turn: Turn, then: Then) -> Result<(), DatabaseError> {
+    async fn write_of_run(&self, turn: Turn, then: Then) -> Result<Written, DatabaseError> {
         let transition = Arc::new(Transition {
             turn,
             before: None,
@@ -322,7 +325,7 @@ impl Executor {
             sealed: None,
             then,
         });
-        self.write(&transition).await.map(drop)
+        self.write(&transition).await
     }
 
     /// Writes a transition, and tries again for as long as the database is unavailable.

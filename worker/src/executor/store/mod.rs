@@ -12,7 +12,7 @@ pub mod trials;
 pub mod write;
 
 use letterbox_common::ids::{RunId, WorkspaceId};
-use letterbox_database::{DatabaseError, FromRow, Row, RowError, Statement, statements};
+use letterbox_database::{DatabaseError, FromRow, Row, RowError, Statement, statements, stores};
 
 use self::rows::RunRow;
 
@@ -42,14 +42,9 @@ fn key(row: &Row) -> Result<TurnKey, RowError> {
 
 /// Every statement of the record.
 pub(super) fn statements() -> impl Iterator<Item = &'static [&'static Statement]> {
-    [
-        STATEMENTS,
-        load::STATEMENTS,
-        begin::STATEMENTS,
-        trials::STATEMENTS,
-        write::STATEMENTS,
-    ]
-    .into_iter()
+    [STATEMENTS]
+        .into_iter()
+        .chain(stores! { load begin trials write })
 }
 
 /// Asks about rows, if there are any: where there is nothing to ask, nothing is answered.

@@ -28,7 +28,12 @@ pub(super) use self::{
     hand::{Call, Place},
     store::STATEMENTS,
 };
-use super::{Executor, record::TakenRun, store::load, transition::Then};
+use super::{
+    Executor,
+    record::TakenRun,
+    store::load,
+    transition::{Then, Written},
+};
 use crate::{metrics, worker::Worker};
 
 /// How often to look for runs that others have recorded, or whose time has come.
@@ -38,6 +43,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of runs that go to their lanes at once where more have come due than a look takes
 /// up.
 const FLOOD: usize = 10_000;
+/// When to let go of runs of which it is unknown whether they were taken, in seconds.
+const UNSEEN_PAUSES: [u64; 3] = [1, 5, 15];
 /// Pause while the database is unavailable.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -69,7 +76,7 @@ impl TakenAlong<'_> {
 }
 
 impl Drop for TakenAlong<'_> {
-    /// Whether it was committed is unknown: lets go of them, as soon as that must be over.
+    /// Whether it is committed is unknown: lets go of them, again and again until that is seen.
     fn drop(&mut self) {
         let (Some(looked), Ok(runtime)) = (self.looked.take(), Handle::try_current()) else {
             return;
@@ -77,8 +84,14 @@ impl Drop for TakenAlong<'_> {
         for one in looked.taken {
             let executor = self.turns.executor.clone();
             let letting_go = async move {
-                tokio::time::sleep(OUTAGE_PAUSE).await;
-                let _ = executor.write_of_run(one.turn, Then::let_go()).await;
+                for pause in UNSEEN_PAUSES {
+                    let stop = executor.stop.cancelled();
+                    let _ = tokio::time::timeout(Duration::from_secs(pause), stop).await;
+                    let written = executor.write_of_run(one.turn, Then::let_go()).await;
+                    if executor.stop.is_cancelled() || matches!(written, Ok(Written::Recorded)) {
+                        return;
+                    }
+                }
             };
             self.turns.tasks.spawn_on(letting_go, &runtime);
         }

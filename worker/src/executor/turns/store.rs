@@ -164,6 +164,14 @@ pub struct Seen {
     pub lanes: Vec<ReadyLane>,
 }
 
+impl Seen {
+    /// Lanes with ready runs that are not held.
+    pub fn open_lanes(&self) -> impl Iterator<Item = &ReadyLane> {
+        let lanes = self.lanes.iter();
+        lanes.filter(|lane| !self.held.holds(&lane.lane))
+    }
+}
+
 /// Runs without a turn.
 #[derive(FromRow)]
 pub struct Held {
