@@ -10,6 +10,9 @@ const ALONG: &str = "
     SELECT count(*) FROM runs r JOIN active_runs a USING (workspace_id, run_id)
     WHERE a.state = 'taken' AND r.xmin = a.xmin";
 
+/// How many runs may be recorded while somebody looks; a link takes as many in a minute.
+const TRIES: i64 = 12;
+
 /// Waits until a worker has looked for runs twice.
 async fn await_looks(worker: &Process) {
     let looks = async || worker.calls("take_runs").await;
@@ -168,12 +171,15 @@ async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
 async fn what_is_recorded_is_taken_along() {
     let (peer, gate) = Peer::gated(200).await;
     let scene = Scene::new(&peer, json!([post("send")])).await;
-    for number in 1..=5 {
+    let world = &scene.world;
+    for number in 1..=TRIES {
         scene.form.assert_accepts(&format!("k{number}")).await;
-        peer.await_received(number).await;
-        if scene.world.count(ALONG).await > 0 {
-            gate.add_permits(number);
-            return scene.world.await_state("succeeded", number as i64).await;
+        peer.await_received(number as usize).await;
+        let is_along = world.count(ALONG).await > 0;
+        gate.add_permits(1);
+        world.await_state("succeeded", number).await;
+        if is_along {
+            return;
         }
         // One that has taken it may not know that nothing else waits.
         await_looks(&scene.worker).await;
@@ -210,6 +216,7 @@ async fn recording_fails_for_no_look() {
 
     let mut runs = 1;
     while failures("record_runs") == 0 && runs < 6 {
+        await_looks(worker).await;
         let lock = "BEGIN; SELECT FROM workers FOR UPDATE";
         locking.batch_execute(lock).await.unwrap();
         runs = submit().await;
@@ -228,13 +235,13 @@ async fn what_was_taken_unseen_is_let_go_of() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (world, gateway) = World::with_gateway().await;
     // The first answer of each submission.
-    let loses = ["1*return(fail)"; 4].join("->1*off->");
+    let loses = ["1*return(fail)"; TRIES as usize].join("->1*off->");
     let loses = format!("statement.record_runs.after={loses}");
     let loses = ("FAILPOINTS", &*loses);
     let lease = ("LETTERBOX_RUN_LEASE_SECONDS", "600");
     let worker = world.worker_with(&[loses, lease]).await;
     let form = world.sending_form(&gateway, &peer).await;
-    for number in 1..=4 {
+    for number in 1..=TRIES {
         form.assert_accepts(&format!("k{number}")).await;
         let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
         let mut is_taken = false;
