@@ -132,7 +132,8 @@ impl Look<'_> {
             let first = |one: &Candidate| one.lane == lane.lane && one.due_at == lane.due_at;
             recorded.iter().any(first)
         };
-        if !is_locked || !seen.due.is_empty() || !seen.open_lanes().all(is_first) {
+        let is_else = !seen.due.is_empty() || !seen.open_lanes().all(is_first);
+        if !is_locked || is_else || seen.lanes.len() == MAX_LANES {
             return Ok(None);
         }
         let choice = self.choice(&seen, false);
@@ -176,7 +177,9 @@ impl Look<'_> {
                 .or(memory.looked_at_all),
             lost_since: (!seen.lost.is_empty()).then(|| memory.lost_since.unwrap_or(now)),
             reported: is_reported.then_some(now).or(memory.reported),
-            has_more: !wait.is_empty() || seen.open_lanes().next().is_some(),
+            has_more: !wait.is_empty()
+                || seen.open_lanes().next().is_some()
+                || seen.lanes.len() == MAX_LANES,
             is_full,
         };
         Ok(Looked { taken, memory })

@@ -88,7 +88,8 @@ impl Drop for TakenAlong<'_> {
                     let stop = executor.stop.cancelled();
                     let _ = tokio::time::timeout(Duration::from_secs(pause), stop).await;
                     let written = executor.write_of_run(one.turn, Then::let_go()).await;
-                    if executor.stop.is_cancelled() || matches!(written, Ok(Written::Recorded)) {
+                    let is_seen = written.is_ok_and(|written| written != Written::NotOurs);
+                    if executor.stop.is_cancelled() || is_seen {
                         return;
                     }
                 }

@@ -21,13 +21,12 @@ use crate::diagnostics::Diagnostics;
 const MAX_JOINS: usize = 100;
 /// Maximum characters that `trim` takes away: it compares each letter with each of them.
 const MAX_TRIMMED: usize = 20;
-/// The work of a filter, in that of a join, for each of its values: it goes through them letter by
-/// letter.
-const FILTER_WORK: usize = 10;
-/// Bytes of a short value: a longer constant counts as some.
+/// The work of what goes through its values letter by letter, in that of a join.
+const BY_LETTER: usize = 10;
+/// Bytes of a short value: a longer constant counts as several.
 pub const SHORT_VALUE: usize = 64;
-/// How many times as long an escaped value is, at most.
-const ESCAPED: usize = 6;
+/// How many times as long a value is told, at most: escaped, or as a date, `%c` as 24 letters.
+const TOLD: usize = 12;
 /// Maximum depth of an expression, each operator a level: the engine compiles by recursion.
 const MAX_DEPTH: usize = 200;
 /// Filters that escape: what is escaped again and again grows and grows.
@@ -134,28 +133,48 @@ pub(super) fn work(expressions: &[&Expr<'_>]) -> usize {
     works.fold(0, usize::saturating_add)
 }
 
-/// How many values an expression may come to, and how much work that is.
+/// How many values an expression may come to, and how much work that is. What only compares or
+/// chooses copies nothing.
 fn work_below(expression: &Expr<'_>, depth: usize) -> (usize, usize) {
     if depth > MAX_DEPTH {
         return (1, usize::MAX);
     }
-    let parts = parts(expression);
-    let number = parts.len();
-    let below = parts.into_iter().map(|part| work_below(part, depth + 1));
+    let below = parts(expression).into_iter();
+    let below = below.map(|part| work_below(part, depth + 1));
     let (values, work) = below.fold((0, 0), |(values, work): (usize, usize), one| {
         (values.saturating_add(one.0), work.saturating_add(one.1))
     });
-    let of_each = match expression {
-        Expr::Filter(_) | Expr::Test(_) | Expr::Compare(_) => FILTER_WORK,
-        Expr::BinOp(it) if matches!(it.op, BinOpKind::In) => FILTER_WORK,
-        _ if number > 1 => 1,
-        _ => 0,
-    };
-    let work = work.saturating_add(values.saturating_mul(of_each));
+    let and = |each: usize| work.saturating_add(values.saturating_mul(each));
+    let told = values.saturating_mul(TOLD);
     match expression {
         Expr::Var(_) => (1, 0),
-        Expr::Const(it) => (it.value.as_str().map_or(0, str::len) / SHORT_VALUE, 0),
-        _ if is_filter(expression, &ESCAPING_FILTERS) => (values.saturating_mul(ESCAPED), work),
+        Expr::Const(it) => (
+            it.value
+                .as_str()
+                .map_or(1, |it| it.len().div_ceil(SHORT_VALUE)),
+            0,
+        ),
+        Expr::Filter(filter) => match filter.name {
+            "date" => (told, work),
+            name if ESCAPING_FILTERS.contains(&name) => (told, and(BY_LETTER)),
+            "abs" | "bool" | "default" | "first" | "round" => (values, work),
+            "float" | "int" | "length" => (1, and(BY_LETTER)),
+            _ => (values, and(BY_LETTER)),
+        },
+        Expr::Test(test) if test.args.is_empty() => (0, work),
+        Expr::Test(_) | Expr::Compare(_) => (0, and(BY_LETTER)),
+        Expr::BinOp(it) => match it.op {
+            BinOpKind::ScAnd | BinOpKind::ScOr => (values, work),
+            BinOpKind::Add | BinOpKind::Concat => (values, and(1)),
+            BinOpKind::In => (0, and(BY_LETTER)),
+            BinOpKind::Eq
+            | BinOpKind::Ne
+            | BinOpKind::Lt
+            | BinOpKind::Lte
+            | BinOpKind::Gt
+            | BinOpKind::Gte => (0, and(1)),
+            _ => (1, work),
+        },
         _ => (values, work),
     }
 }
@@ -284,14 +303,20 @@ mod tests {
         let of = |source: &str| work(&Syntax::of_expression(source).unwrap().expressions());
         assert_eq!(
             [of("form.t"), of("'x'"), of("form.t ~ 'x' ~ form.t")],
-            [0, 0, 3]
+            [0, 0, 5]
         );
-        assert_eq!(of("form.t | trim('x')"), FILTER_WORK);
+        assert_eq!(of("form.t | trim('x')"), 2 * BY_LETTER);
         let joined = vec!["form.t"; 101].join(" ~ ");
         assert!(of(&joined) < 10_000);
         let filtered = format!("(({joined}) | escape){}", " | title".repeat(180));
         assert!(of(&filtered) > 1_000_000);
-        assert!(of(&vec!["form.t in ''"; 100].join(" or ")) > 100 * FILTER_WORK);
+        let many = |one: &str, number| of(&vec![one; number].join(" or "));
+        assert_eq!(many("form.t in ''", 100), 100 * BY_LETTER);
+        assert_eq!(many("form.t == 'XX'", 50), 50 * 2, "a country of fifty");
+        assert_eq!(of("form.t | default('-') | default('')"), 0);
+        let date = format!("run.id | date('UTC', '{}')", "%c".repeat(32));
+        let dates = vec![format!("({date})"); 50].join(" ~ ");
+        assert!(of(&format!("({dates}){}", " | title".repeat(100))) > 1_000_000);
         assert_eq!(
             of(&vec!["form.n"; 1_000].join(" - ")),
             usize::MAX,

@@ -17,8 +17,8 @@ use crate::json;
 const MAX_TEXT: usize = 1 << 20;
 /// Maximum values of all answers that the templates of one request name.
 const MAX_VALUES: usize = 50_000;
-/// Maximum work of one template, in bytes that are copied: about a second, at worst.
-const MAX_WORK: usize = 256 << 20;
+/// Maximum work of one template, in bytes that are copied: some seconds, at worst.
+const MAX_WORK: usize = 512 << 20;
 /// Maximum processor time of one request.
 const MAX_TIME: Duration = Duration::from_millis(50);
 
@@ -199,10 +199,10 @@ mod tests {
         );
         let template = Template::new(many);
         assert_eq!(failure(&template, &context(&"x".repeat(10)), 1), None);
-        let long = context(&"x".repeat(5_000));
+        let long = context(&"x".repeat(7_000));
         let failed = failure(&template, &long, 1).unwrap();
         assert!(
-            failed.contains("more than 256 MiB of them: it needs"),
+            failed.contains("more than 512 MiB of them: it needs"),
             "{failed}"
         );
     }
