@@ -19,7 +19,7 @@ const SMALL: usize = 2 << 20;
 /// The most that the templates of a release with these references can have to do, in bytes: those
 /// that they insert of the values, and what is made of these.
 pub(super) fn size(release: usize, values: usize, references: &References) -> usize {
-    let each = release.saturating_add(references.work);
+    let each = release.saturating_add(references.work());
     each.saturating_mul(values.max(SHORT_VALUE))
 }
 

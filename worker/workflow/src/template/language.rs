@@ -126,11 +126,10 @@ fn is_of_form(expression: &Expr<'_>) -> bool {
     of.len() == 1 && variable(of[0], "form").is_some()
 }
 
-/// How much work it is to evaluate expressions: bytes that are copied, for each byte of the values
-/// that they may use.
-pub(super) fn work(expressions: &[&Expr<'_>]) -> usize {
-    let works = expressions.iter().map(|one| work_below(one, 0).1);
-    works.fold(0, usize::saturating_add)
+/// How much work it is to evaluate an expression: bytes that are copied, for each byte of the
+/// values that it may use.
+pub(super) fn work(expression: &Expr<'_>) -> usize {
+    work_below(expression, 0).1
 }
 
 /// How many values an expression may come to, and how much work that is. What only compares or
@@ -300,7 +299,7 @@ mod tests {
     /// Each filter goes through all that is joined below it.
     #[test]
     fn what_is_joined_is_more_work_to_filter() {
-        let of = |source: &str| work(&Syntax::of_expression(source).unwrap().expressions());
+        let of = |source: &str| work(Syntax::of_expression(source).unwrap().expressions()[0]);
         assert_eq!(
             [of("form.t"), of("'x'"), of("form.t ~ 'x' ~ form.t")],
             [0, 0, 5]

@@ -21,8 +21,8 @@ pub struct References {
     pub(crate) failure: bool,
     /// Answers of earlier actions.
     pub(super) answers: BTreeSet<AnswerName>,
-    /// How much work it is to evaluate them, for each byte of the values.
-    pub work: usize,
+    /// Of each expression the answers, and how much work it is for each byte of its values.
+    pub(super) works: Vec<(BTreeSet<AnswerName>, usize)>,
 }
 
 /// A use of `actions`: the action's id, and the member of its answer; `None` if computed.
@@ -35,11 +35,13 @@ pub(super) struct AnswerName {
 impl References {
     /// The references of a template or an expression.
     pub(super) fn of(syntax: &Syntax<'_>) -> Self {
-        let mut open = syntax.expressions();
-        let mut found = Self {
-            work: work(&open),
-            ..Self::default()
-        };
+        let each = syntax.expressions().into_iter().map(Self::of_expression);
+        each.fold(Self::default(), Self::and)
+    }
+
+    fn of_expression(expression: &Expr<'_>) -> Self {
+        let mut found = Self::default();
+        let mut open = vec![expression];
         while let Some(expression) = open.pop() {
             found.form |= variable(expression, "form").is_some();
             found.failure |= is_failure(expression);
@@ -51,6 +53,7 @@ impl References {
                 None => open.extend(parts(expression)),
             }
         }
+        found.works = vec![(found.answers.clone(), work(expression))];
         found
     }
 
@@ -60,7 +63,7 @@ impl References {
             form: true,
             failure: true,
             answers: BTreeSet::from([AnswerName::default()]),
-            work: usize::MAX,
+            works: vec![(BTreeSet::from([AnswerName::default()]), usize::MAX)],
         }
     }
 
@@ -68,7 +71,7 @@ impl References {
         self.form |= others.form;
         self.failure |= others.failure;
         self.answers.extend(others.answers);
-        self.work = self.work.saturating_add(others.work);
+        self.works.extend(others.works);
         self
     }
 
@@ -84,9 +87,20 @@ impl References {
 
     /// Whether the answer of the action with this id may be referred to.
     pub fn has_answer_of(&self, id: &str) -> bool {
-        let mut answers = self.answers.iter();
-        answers.any(|name| name.id.as_deref().is_none_or(|known| known == id))
+        has_answer_of(&self.answers, id)
     }
+
+    /// How much work it is to evaluate all, for each byte of the values.
+    pub fn work(&self) -> usize {
+        let works = self.works.iter().map(|(_, work)| *work);
+        works.fold(0, usize::saturating_add)
+    }
+}
+
+/// Whether one of these may be the answer of the action with this id.
+pub(super) fn has_answer_of(answers: &BTreeSet<AnswerName>, id: &str) -> bool {
+    let mut answers = answers.iter();
+    answers.any(|name| name.id.as_deref().is_none_or(|known| known == id))
 }
 
 /// Whether an expression compares a value of the form, and nowhere asks whether it is there.

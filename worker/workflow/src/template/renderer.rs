@@ -10,7 +10,7 @@ use std::{
 use minijinja::{Environment, Error, ErrorKind, Value};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{References, RenderError, TemplateContext};
+use super::{References, RenderError, TemplateContext, references::has_answer_of};
 use crate::json;
 
 /// Maximum bytes of text of one request.
@@ -73,14 +73,18 @@ impl Renderer<'_> {
     /// The values for a template with these references: of the answers, those that it names, unless
     /// all that were named have too many values.
     pub(super) fn values(&self, references: &References) -> Result<Value, RenderError> {
-        let named = self.context.answers.iter();
-        let named = named.filter(|(id, _)| references.has_answer_of(id));
-        let bytes = named.map(|(_, answer)| answer.body.len()).sum::<usize>() + self.context.length;
-        if references.work.saturating_mul(bytes) > MAX_WORK {
-            let most = MAX_WORK >> 20;
+        let works = references.works.iter().map(|(answers, work)| {
+            let named = self.context.answers.iter();
+            let named = named.filter(|(id, _)| has_answer_of(answers, id));
+            let named = named.map(|(_, answer)| answer.body.len());
+            work.saturating_mul(self.context.length + named.sum::<usize>())
+        });
+        let work = works.fold(0, usize::saturating_add);
+        if work > MAX_WORK {
+            let (work, most) = (work >> 20, MAX_WORK >> 20);
             return Err(RenderError::new(format!(
-                "a template with {bytes} bytes of values might copy more than {most} MiB of them: \
-                 it needs fewer filters and joins"
+                "a template might copy {work} MiB of its values, and {most} MiB at most: it needs \
+                 fewer filters and joins"
             )));
         }
         if !references.has_answers() {
@@ -201,10 +205,7 @@ mod tests {
         assert_eq!(failure(&template, &context(&"x".repeat(10)), 1), None);
         let long = context(&"x".repeat(7_000));
         let failed = failure(&template, &long, 1).unwrap();
-        assert!(
-            failed.contains("more than 512 MiB of them: it needs"),
-            "{failed}"
-        );
+        assert!(failed.contains("and 512 MiB at most: it needs"), "{failed}");
     }
 
     #[test]
