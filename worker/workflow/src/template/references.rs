@@ -53,7 +53,10 @@ impl References {
                 None => open.extend(parts(expression)),
             }
         }
-        found.works = vec![(found.answers.clone(), work(expression))];
+        let work = work(expression);
+        if work > 0 {
+            found.works.push((found.answers.clone(), work));
+        }
         found
     }
 
