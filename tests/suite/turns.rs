@@ -258,3 +258,34 @@ async fn what_was_taken_unseen_is_let_go_of() {
     }
     panic!("no run was taken along");
 }
+
+/// More lanes are held than two looks consider: who waits behind them has a turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn held_lanes_hide_nobody() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway, mut worker) = World::with_both().await;
+    let mut forms = [
+        world.sending_form(&gateway, &peer).await,
+        world.sending_form(&gateway, &peer).await,
+    ];
+    forms.sort_by_key(|form| form.workspace);
+    let [held, open] = &forms;
+    world.order(format!("workspace hold {}", held.workspace));
+    held.assert_accepts("k").await;
+    world.await_runs(1).await;
+    worker.terminate();
+    worker.ended().await;
+    let lanes = "
+        WITH added AS (
+            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+                received_at)
+            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, state, input,
+                received_at
+            FROM runs, generate_series(1, 600) RETURNING workspace_id, run_id)
+        INSERT INTO active_runs (workspace_id, run_id, account_id)
+        SELECT workspace_id, run_id, gen_random_uuid() FROM added";
+    world.change(lanes).await;
+    let _worker = world.worker().await;
+    open.assert_accepts("k").await;
+    world.await_state("succeeded", 1).await;
+}

@@ -52,8 +52,8 @@ pub(crate) struct LookMemory {
 struct LookCursor {
     /// The workspace that was last to have a turn.
     last: Option<WorkspaceId>,
-    /// The last lane of a window that did not show all; looks go on there and behind the last turn
-    /// alternately.
+    /// The last lane of a window that did not show all; looks go on there until one gives a turn,
+    /// and then behind that.
     window: Option<Lane>,
 }
 
@@ -311,8 +311,11 @@ impl Choice<'_> {
         wait.sort_unstable_by_key(Candidate::key);
         let cursor = LookCursor {
             last: last.or(cursor.last),
-            // Behind a window that did not show all, unless this look was itself behind one.
-            window: self.window.filter(|_| cursor.window.is_none()),
+            // Behind a window that did not show all, unless this look was itself behind one that
+            // gave a turn: there may be none before all lanes were seen.
+            window: self
+                .window
+                .filter(|_| cursor.window.is_none() || last.is_none()),
         };
         Chosen { take, wait, cursor }
     }
