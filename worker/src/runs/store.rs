@@ -20,9 +20,10 @@ use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
 
 use super::NewRun;
 use crate::{
+    claims,
     executor::{TakenAlong, Turns},
     metrics,
-    recorder::{Recorded, Recorder},
+    recorder::{Recorded, Recorder, StoreError},
 };
 
 statements! {
@@ -124,20 +125,28 @@ impl Recorded for NewRun {
         self.workspace
     }
 
-    async fn store(
-        recorder: &Recorder,
+    async fn unclaimed(
+        transaction: &Transaction<'_>,
         runs: &[&Self],
-        spilled: &[i64],
-    ) -> Result<(), DatabaseError> {
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
+        let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
+        let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
+        let places = claims::unclaimed_submissions(transaction, &workspaces, &ids, &releases);
+        Ok(places.await?.into_iter().map(claims::place).collect())
+    }
+
+    async fn store(recorder: &Recorder, runs: &[&Self], spilled: &[i64]) -> Result<(), StoreError> {
         let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
         let mut batch = RecordRuns::of(runs, most);
         // What was spilled is late, and may be at fault.
         batch.turns = Some(&*recorder.turns).filter(|_| spilled.is_empty());
-        let mut recorded = recorder.store("record_runs", &batch, spilled).await;
-        if recorded.is_err() && batch.is_taking.load(Ordering::Relaxed) {
+        let mut recorded = recorder.store("record_runs", runs, &batch, spilled).await;
+        let is_failed = matches!(recorded, Err(StoreError::Database(_)));
+        if is_failed && batch.is_taking.load(Ordering::Relaxed) {
             // No run is at fault for what failed while it was taken.
             batch.turns = None;
-            recorded = recorder.store("record_runs", &batch, spilled).await;
+            recorded = recorder.store("record_runs", runs, &batch, spilled).await;
         }
         let RunCounts {
             queued,

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use letterbox_common::ids::{ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
-use letterbox_database::{Database, DatabaseError, FromRow, Row, RowError, statements};
+use letterbox_common::ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId};
+use letterbox_database::{Client, Database, DatabaseError, FromRow, Row, RowError, statements};
 use letterbox_workflow::release::ReleaseTexts;
 
 use super::{TurnKey, key, rows::RunRow};
@@ -121,21 +121,31 @@ SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 /// A loaded run, with its records by action.
 pub type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 
+/// Loads runs that have done nothing yet, each to call an account, by run.
+pub async fn load_new<C: Client>(
+    client: &C,
+    runs: impl Iterator<Item = (TurnKey, Option<AccountId>)>,
+) -> Result<HashMap<TurnKey, Loaded>, C::Error> {
+    let rows = runs.map(|(key, account)| RunRow::of_run(key, account));
+    let found = load_runs(client, &Vec::from_iter(rows)).await?;
+    let found = found.into_iter();
+    Ok(found
+        .map(|one| (one.key, (one.facts, HashMap::new())))
+        .collect())
+}
+
 /// Loads runs that were taken, by run.
 pub async fn load(
     database: &Database,
     taken: &[TakenRun],
 ) -> Result<HashMap<TurnKey, Loaded>, DatabaseError> {
-    let all = taken.iter().map(RunRow::taken);
-    let found = load_runs(database, &Vec::from_iter(all)).await?;
-    let found = found.into_iter();
-    let mut loaded: HashMap<_, Loaded> = found
-        .map(|one| (one.key, (one.facts, HashMap::new())))
-        .collect();
+    let all = taken.iter().map(|one| (one.turn.key(), one.account));
+    let mut loaded = load_new(database, all).await?;
 
     // In its first turn a run has done nothing yet.
     let before = taken.iter().filter(|one| !one.is_first);
-    let before: Vec<RunRow<'_>> = before.map(RunRow::taken).collect();
+    let before = before.map(|one| RunRow::of_run(one.turn.key(), one.account));
+    let before: Vec<RunRow<'_>> = before.collect();
     if !before.is_empty() {
         for Stored { key, stored } in stored_of_runs(database, &before).await? {
             if let Some((facts, _)) = loaded.get_mut(&key) {

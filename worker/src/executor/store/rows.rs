@@ -12,7 +12,7 @@ use letterbox_workflow::{Decision, Steering, Untrusted, actions::Branch};
 use postgres_types::ToSql;
 
 use crate::executor::{
-    record::{TakenRun, Turn},
+    record::Turn,
     transition::{
         ActionKey, Answer, AttemptEnd, Beginning, Change, Decided, End, Failure, Then, Transition,
     },
@@ -39,25 +39,28 @@ pub(super) struct RunRow<'s> {
 }
 
 impl<'s> RunRow<'s> {
-    pub(super) fn of_turn(turn: Turn) -> Self {
+    /// A run that calls an account next.
+    pub(super) fn of_run(
+        (workspace_id, run_id): (WorkspaceId, RunId),
+        account_id: Option<AccountId>,
+    ) -> Self {
         Self {
-            workspace_id: turn.workspace,
-            run_id: turn.run,
-            turn: Some(turn.token),
+            workspace_id,
+            run_id,
+            turn: None,
             action_id: None,
             approval_id: None,
-            account_id: None,
+            account_id,
             seconds: None,
             state: None,
             reason: None,
         }
     }
 
-    /// A run that was taken to call an account.
-    pub(super) fn taken(taken: &TakenRun) -> Self {
+    pub(super) fn of_turn(turn: Turn) -> Self {
         Self {
-            account_id: taken.account,
-            ..Self::of_turn(taken.turn)
+            turn: Some(turn.token),
+            ..Self::of_run(turn.key(), None)
         }
     }
 

@@ -19,7 +19,10 @@ use super::{
     fairness::{Candidate, InFlight, Lane, Limits, take_turns},
     store::{self, Held, ReadyLane, Report, Seen},
 };
-use crate::executor::record::TakenRun;
+use crate::executor::{
+    record::TakenRun,
+    store::load::{Loaded, load_new},
+};
 
 /// Maximum number of runs whose time has come that one look takes up.
 const PAGE: usize = 1_000;
@@ -86,6 +89,8 @@ pub(super) struct Look<'l> {
 
 pub(super) struct Looked {
     pub(super) taken: Vec<TakenRun>,
+    /// What is loaded of those in their first turn already.
+    pub(super) loaded: HashMap<(WorkspaceId, RunId), Loaded>,
     pub(super) memory: LookMemory,
 }
 
@@ -139,8 +144,13 @@ impl Look<'_> {
         let choice = self.choice(&seen, false);
         let number = recorded.len();
         recorded.retain(|one| !self.has(one) && choice.room(one.lane) > 0);
-        let taking = self.take(transaction, &seen, &choice, &recorded, false);
-        let mut looked = taking.await?;
+        let runs = recorded.iter().map(|one| (one.key(), one.lane.account));
+        let (mut looked, loaded) = try_join!(
+            biased;
+            self.take(transaction, &seen, &choice, &recorded, false),
+            load_new(transaction, runs),
+        )?;
+        looked.loaded = loaded;
         looked.memory.has_more = looked.taken.len() < number;
         Ok(Some(looked))
     }
@@ -182,7 +192,12 @@ impl Look<'_> {
                 || seen.lanes.len() == MAX_LANES,
             is_full,
         };
-        Ok(Looked { taken, memory })
+        let loaded = HashMap::new();
+        Ok(Looked {
+            taken,
+            loaded,
+            memory,
+        })
     }
 
     fn has(&self, one: &Candidate) -> bool {

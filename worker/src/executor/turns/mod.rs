@@ -133,7 +133,7 @@ impl Turns {
             if stop.is_cancelled() {
                 return;
             }
-            let looked = self.look(&mut memory).await;
+            let looked = Box::pin(self.look(&mut memory)).await;
             let (is_full, has_more) = (memory.is_full, memory.has_more);
             drop(memory);
             let pause = match looked {
@@ -198,7 +198,7 @@ impl Turns {
     /// many they are.
     fn start(&self, looked: Looked, memory: &mut LookMemory) -> usize {
         *memory = looked.memory;
-        let runs: Vec<TakenRun> = looked.taken;
+        let (runs, mut loaded) = (looked.taken, looked.loaded);
         let number = runs.len();
         if number == 0 {
             return 0;
@@ -209,9 +209,13 @@ impl Turns {
         let take = |one: &TakenRun| (*one, self.hand.take(one.turn, one.account));
         let taken: Vec<(TakenRun, Place)> = runs.iter().map(take).collect();
         self.tasks.spawn(async move {
-            // Where that fails, each run finds out by itself.
-            let loading = load::load(&executor.database, &runs).await;
-            let mut loaded = loading.unwrap_or_default();
+            let is_loaded = |one: &TakenRun| one.is_first && loaded.contains_key(&one.turn.key());
+            let left: Vec<_> = runs.into_iter().filter(|one| !is_loaded(one)).collect();
+            if !left.is_empty() {
+                // Where that fails, each run finds out by itself.
+                let loading = load::load(&executor.database, &left).await;
+                loaded.extend(loading.unwrap_or_default());
+            }
             for (one, place) in taken {
                 let run_id = one.turn.run;
                 let workspace_id = one.turn.workspace;
