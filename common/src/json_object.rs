@@ -6,9 +6,10 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{Error, MapAccess, Visitor},
+    Deserializer, Serialize,
+    de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
@@ -72,13 +73,13 @@ pub type Member<'a> = (Option<String>, &'a RawValue);
 pub fn all(text: &str) -> Option<Vec<Member<'_>>> {
     let mut all = Vec::new();
     each(text, |name, value| {
-        all.push((String::from_utf8(name).ok(), value));
+        all.push((String::from_utf8(name.into()).ok(), value));
     })?;
     Some(all)
 }
 
 /// Takes each member of the object in `text`; `None` if `text` is not an object.
-fn each<'a>(text: &'a str, take: impl FnMut(Vec<u8>, &'a RawValue)) -> Option<()> {
+fn each<'a>(text: &'a str, take: impl FnMut(Bytes, &'a RawValue)) -> Option<()> {
     let mut json = serde_json::Deserializer::from_str(text);
     json.deserialize_map(EachMember(take)).ok()?;
     json.end().ok()
@@ -86,7 +87,7 @@ fn each<'a>(text: &'a str, take: impl FnMut(Vec<u8>, &'a RawValue)) -> Option<()
 
 struct EachMember<F>(F);
 
-impl<'a, F: FnMut(Vec<u8>, &'a RawValue)> Visitor<'a> for EachMember<F> {
+impl<'a, F: FnMut(Bytes, &'a RawValue)> Visitor<'a> for EachMember<F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -94,29 +95,11 @@ impl<'a, F: FnMut(Vec<u8>, &'a RawValue)> Visitor<'a> for EachMember<F> {
     }
 
     fn visit_map<M: MapAccess<'a>>(mut self, mut members: M) -> Result<(), M::Error> {
-        while let Some((Name(name), value)) = members.next_entry()? {
+        // A name is bytes, because it may hold lone surrogates.
+        while let Some((name, value)) = members.next_entry::<Bytes, _>()? {
             (self.0)(name, value);
         }
         Ok(())
-    }
-}
-
-/// The name of a member, as bytes because it may hold lone surrogates.
-struct Name(Vec<u8>);
-
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = Name;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name")
-            }
-            fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<Name, E> {
-                Ok(Name(name.to_vec()))
-            }
-        }
-        json.deserialize_bytes(Bytes)
     }
 }
 

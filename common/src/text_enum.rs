@@ -9,19 +9,13 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", must_be_one_of(.expected))]
 pub struct UnknownWord {
-    expected: &'static [&'static str],
+    #[doc(hidden)]
+    pub expected: &'static [&'static str],
 }
 
 /// The error message for a word that is not one of `words`.
 pub fn must_be_one_of(words: &[&str]) -> String {
     format!("must be one of {}", words.join(", "))
-}
-
-impl UnknownWord {
-    #[doc(hidden)]
-    pub const fn expecting(expected: &'static [&'static str]) -> Self {
-        Self { expected }
-    }
 }
 
 #[doc(hidden)]
@@ -98,7 +92,7 @@ macro_rules! text_enum {
                 fn from_str(text: &str) -> Result<Self, UnknownWord> {
                     match text {
                         $($word => Ok(Self::$variant),)+
-                        _ => Err(UnknownWord::expecting(Self::WORDS)),
+                        _ => Err(UnknownWord { expected: Self::WORDS }),
                     }
                 }
             }

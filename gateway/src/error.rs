@@ -22,10 +22,11 @@ const RETRY_IN_PROGRESS: u64 = 1;
 /// A refusal, with everything that the sender sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    status: StatusCode,
+    pub(crate) status: StatusCode,
     code: &'static str,
     message: Cow<'static, str>,
-    retry_after: Option<u64>,
+    /// Seconds after which the sender should try again.
+    pub(crate) retry_after: Option<u64>,
     allow: Option<&'static str>,
     /// Whether the connection ends with it.
     closes: bool,
@@ -147,15 +148,6 @@ impl Refusal {
             _ => ("invalid_input", "The request is not valid HTTP/1.1"),
         };
         Self::new(status, code, message)
-    }
-
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// Seconds after which the sender should try again.
-    pub(crate) fn retry_after(&self) -> Option<u64> {
-        self.retry_after
     }
 
     /// The envelope as JSON text.

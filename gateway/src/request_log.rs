@@ -53,7 +53,12 @@ impl RequestLog {
             }
             *second = Second::beginning(now);
         }
-        second.takes_one()
+        let has_room = second.lines < MAX_LINES;
+        match has_room {
+            true => second.lines += 1,
+            false => second.left_out += 1,
+        }
+        has_room
     }
 }
 
@@ -64,16 +69,6 @@ impl Second {
             lines: 0,
             left_out: 0,
         }
-    }
-
-    fn takes_one(&mut self) -> bool {
-        let has_room = self.lines < MAX_LINES;
-        if has_room {
-            self.lines += 1;
-        } else {
-            self.left_out += 1;
-        }
-        has_room
     }
 }
 

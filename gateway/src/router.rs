@@ -16,7 +16,6 @@ use letterbox_form_page::AskedFile;
 use crate::{
     body, cors,
     error::Refusal,
-    form_page as page,
     handlers::{form_page, form_read, form_submit, incoming_webhook},
     metrics, request_id,
     response::{self, Response},
@@ -175,7 +174,8 @@ async fn dispatch(
         Route::FormSubmit => form_submit::handle(gateway, peer, headers, body).await,
         Route::FormPage => Ok(form_page::handle(gateway, peer, head, body).await),
         Route::FormPageFile(file) => {
-            let response = page::file(file, headers);
+            let (found, content) = file.answer(headers);
+            let response = response::with_headers(found, content);
             Ok(body::leave(headers, body, response))
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use letterbox_broker::declare;
 use letterbox_common::{Token, ids::UserId};
-use letterbox_database::{Database, Role, connect_once};
+use letterbox_database::{Database, DatabaseSettings, Role, connect_once};
 use letterbox_operator::{Operator, Orderer, migrate};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -211,7 +211,7 @@ impl World {
     /// The rights of people, as the desk has them.
     pub fn desk(&self) -> Database {
         let target = self.database_url.parse().unwrap();
-        Database::single(&target, Role::Desk, "test").unwrap()
+        Database::new(&target, &DatabaseSettings::SINGLE, Role::Desk, "test").unwrap()
     }
 
     /// A session of a user at the desk.

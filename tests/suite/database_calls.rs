@@ -8,7 +8,8 @@ use std::{
 
 use letterbox_common::states::RunState;
 use letterbox_database::{
-    Client, Database, DatabaseError, Fault, Role, Statement, Transaction, Work, ask,
+    Client, Database, DatabaseError, DatabaseSettings, Fault, Role, Statement, Transaction, Work,
+    ask,
 };
 use letterbox_tests::World;
 use tokio::{sync::Barrier, try_join};
@@ -42,7 +43,8 @@ async fn database(world: &World, role: Role) -> Database {
 }
 
 fn connect(world: &World, role: Role) -> Database {
-    Database::single(&world.database_url.parse().unwrap(), role, "test").unwrap()
+    let target = world.database_url.parse().unwrap();
+    Database::new(&target, &DatabaseSettings::SINGLE, role, "test").unwrap()
 }
 
 async fn count(database: &Database) -> i64 {

@@ -192,12 +192,6 @@ pub enum NotPublished {
     Failed(String),
 }
 
-impl From<lapin::Error> for NotPublished {
-    fn from(error: lapin::Error) -> Self {
-        Self::from(BrokerError::from(error))
-    }
-}
-
 impl From<BrokerError> for NotPublished {
     fn from(error: BrokerError) -> Self {
         match error {
@@ -265,12 +259,12 @@ impl SignalChannel {
             let properties = signal.properties(&self.app_id);
             let channel = &self.channel;
             let sending = channel.basic_publish(exchange, key, MANDATORY, &signal.body, properties);
-            confirms.push_back(sending.await?);
+            confirms.push_back(sending.await.map_err(BrokerError::from)?);
         }
         let mut confirmed = 0;
         let mut failure = None;
         while let Some(confirm) = confirms.next().await {
-            match confirm? {
+            match confirm.map_err(BrokerError::from)? {
                 Confirmation::Ack(None) if failure.is_none() => confirmed += 1,
                 Confirmation::Ack(None) => {}
                 Confirmation::Nack(None) => failure = Some(NotPublished::Full),

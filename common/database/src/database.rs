@@ -54,24 +54,6 @@ impl Database {
         application: &str,
     ) -> Result<Self, SettingError> {
         let size = usize::from(settings.database_pool_size);
-        Self::with_pool_of(size, target, role, application)
-    }
-
-    /// Creates a pool of one connection, for a program that makes one call at a time.
-    pub fn single(
-        target: &DatabaseTarget,
-        role: Role,
-        application: &str,
-    ) -> Result<Self, SettingError> {
-        Self::with_pool_of(1, target, role, application)
-    }
-
-    fn with_pool_of(
-        size: usize,
-        target: &DatabaseTarget,
-        role: Role,
-        application: &str,
-    ) -> Result<Self, SettingError> {
         let pool = connect::create_pool(target, role, application, size)?;
         Ok(Self {
             pool,

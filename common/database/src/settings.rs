@@ -31,6 +31,13 @@ pub struct DatabaseSettings {
     pub database_pool_size: u16,
 }
 
+impl DatabaseSettings {
+    /// One connection, for a program that makes one call at a time.
+    pub const SINGLE: Self = Self {
+        database_pool_size: 1,
+    };
+}
+
 /// How the server must prove its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerCheck {

@@ -147,7 +147,7 @@ macro_rules! statements {
         $visible async fn $name<C: $crate::Client>(
             client: &C,
             $($parameter: $type),*
-        ) -> Result<$crate::answer!($($answer)?), C::Error> {
+        ) -> Result<($($answer)?), C::Error> {
             static STATEMENT: $crate::Statement = $crate::Statement {
                 name: stringify!($name),
                 sql: $sql,
@@ -173,17 +173,5 @@ macro_rules! statements {
 macro_rules! stores {
     ($($store:ident)+) => {
         [$($store::STATEMENTS),+].into_iter()
-    };
-}
-
-/// The [`Answer`] of a statement; `()` if it says none.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! answer {
-    () => {
-        ()
-    };
-    ($answer:ty) => {
-        $answer
     };
 }

@@ -74,15 +74,6 @@ impl BatchLimits {
     }
 }
 
-/// Why an item got no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unanswered {
-    /// Too much is waiting, over all or of this party, or the batcher is closed. Nothing was done.
-    Overloaded,
-    /// The work panicked. Its effect is unknown.
-    Lost,
-}
-
 /// The item of one caller, and the channel for its answer.
 pub struct Asked<I, A> {
     /// What is to be handled.
@@ -147,21 +138,11 @@ pub trait BatchWork: Send + Sync + 'static {
     fn idle(&self) {}
 }
 
-/// The callers' handle of a batcher, which is closed when all clones are dropped.
+/// The callers' handle of a batcher, which is closed when it is dropped.
 pub struct Batcher<W: BatchWork> {
     asked: mpsc::Sender<Asked<W::Item, W::Answer>>,
     bytes: Arc<Semaphore>,
-    shares: Arc<Shares<u128>>,
-}
-
-impl<W: BatchWork> Clone for Batcher<W> {
-    fn clone(&self) -> Self {
-        Self {
-            asked: self.asked.clone(),
-            bytes: self.bytes.clone(),
-            shares: self.shares.clone(),
-        }
-    }
+    shares: Shares<u128>,
 }
 
 impl<W: BatchWork> Batcher<W> {
@@ -185,31 +166,29 @@ impl<W: BatchWork> Batcher<W> {
         Self {
             asked: sender,
             bytes: Arc::new(Semaphore::new(limits.max_bytes)),
-            shares: Arc::new(limits.shares()),
+            shares: limits.shares(),
         }
     }
 
     /// Adds one item to the next batch and waits for its answer. Dropping the future before the
-    /// batch is taken withdraws the item.
-    pub fn ask(
-        &self,
-        item: W::Item,
-    ) -> impl Future<Output = Result<W::Answer, Unanswered>> + use<W> {
+    /// batch is taken withdraws the item. `None` if nothing was done, because too much waits, over
+    /// all or of this party; or if the work gave no answer.
+    pub fn ask(&self, item: W::Item) -> impl Future<Output = Option<W::Answer>> + use<W> {
         let added = self.add(item);
         // Captures the receiver only, because the future of a request has room for all it may hold.
-        async { added?.await.map_err(|_| Unanswered::Lost) }
+        async { added?.await.ok() }
     }
 
     /// Adds one item to the next batch and returns the receiver of its answer.
-    fn add(&self, item: W::Item) -> Result<oneshot::Receiver<W::Answer>, Unanswered> {
+    fn add(&self, item: W::Item) -> Option<oneshot::Receiver<W::Answer>> {
         let length = W::bytes(&item);
-        let bytes = u32::try_from(length).map_err(|_| Unanswered::Overloaded)?;
+        let bytes = u32::try_from(length).ok()?;
         let permit = self.bytes.clone().try_acquire_many_owned(bytes);
         let share = W::party(&item).map(|party| self.shares.take_sized(party, length));
         let room = BatchRoom {
-            bytes: permit.map_err(|_| Unanswered::Overloaded)?,
+            bytes: permit.ok()?,
             _share: match share {
-                Some(None) => return Err(Unanswered::Overloaded),
+                Some(None) => return None,
                 share => share.flatten(),
             },
         };
@@ -220,10 +199,8 @@ impl<W: BatchWork> Batcher<W> {
             room,
             since: Instant::now(),
         };
-        self.asked
-            .try_send(asked)
-            .map_err(|_| Unanswered::Overloaded)?;
-        Ok(answered)
+        self.asked.try_send(asked).ok()?;
+        Some(answered)
     }
 }
 

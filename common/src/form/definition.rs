@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::text_enum;
 
 /// A form, as `GET /public/workflow-forms/forms` returns it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Form {
     /// The heading of the form.

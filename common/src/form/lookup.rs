@@ -67,18 +67,10 @@ impl LookupKind {
             Self::Number(number) => ("number", (number + 0.0).to_be_bytes().to_vec()),
             Self::Ticked(ticked) => ("ticked", vec![u8::from(*ticked)]),
         };
-        let hash = Sha256::new()
-            .chain_update(workspace.as_bytes())
-            .chain_update([0])
-            .chain_update(key)
-            .chain_update([0])
-            .chain_update(kind)
-            .chain_update([0])
-            .chain_update(value)
-            .finalize();
-        let mut id = [0; 16];
-        id.copy_from_slice(&hash[..16]);
-        Uuid::from_bytes(id)
+        let workspace = &workspace.as_bytes()[..];
+        let parts = [workspace, key.as_bytes(), kind.as_bytes(), &value];
+        let hash = Sha256::digest(parts.join(&0));
+        Uuid::from_bytes(std::array::from_fn(|at| hash[at]))
     }
 }
 

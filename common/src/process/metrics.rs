@@ -38,15 +38,6 @@ impl MetricKind {
             Self::Sizes => Some(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0]),
         }
     }
-
-    /// Prometheus's name of the kind.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Seconds | Self::Delays | Self::Sizes => "histogram",
-        }
-    }
 }
 
 /// One metric. Labels are given in the order in which they are declared.

@@ -148,11 +148,11 @@ impl Key {
             Self::Sha256(_) => bits(Algorithm::HmacSha256),
             Self::Ring(key) if key.algorithm() == hmac::HMAC_SHA512 => bits(Algorithm::HmacSha512),
             Self::Ring(_) => bits(Algorithm::HmacSha1),
-            Self::Public(key) => match key.length() {
+            Self::Public(key) => match key.bytes.len() {
                 256 => 1 << 5,
                 384 => 1 << 6,
                 512 => 1 << 7,
-                _ => bits(key.algorithm()),
+                _ => bits(key.algorithm),
             },
         }
     }

@@ -10,9 +10,9 @@ use super::algorithm::Algorithm;
 /// A public key, as ring takes it.
 #[derive(Clone)]
 pub(super) struct PublicKey {
-    algorithm: Algorithm,
+    pub(super) algorithm: Algorithm,
     /// A point, or the modulus of RSA.
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// Of RSA.
     exponent: Vec<u8>,
 }
@@ -55,15 +55,6 @@ impl PublicKey {
                 bytes,
                 exponent: EXPONENT.to_vec(),
             })
-    }
-
-    pub(super) fn algorithm(&self) -> Algorithm {
-        self.algorithm
-    }
-
-    /// The length of its point or modulus, in bytes.
-    pub(super) fn length(&self) -> usize {
-        self.bytes.len()
     }
 
     /// The key in these bytes: a SubjectPublicKeyInfo, or the numbers alone.
@@ -204,8 +195,8 @@ mod tests {
     #[test]
     fn zeros_are_no_signature() {
         for key in PublicKey::decoys().filter(|key| key.algorithm == Algorithm::RsaSha256) {
-            assert_eq!(key.usable(&vec![0; key.length()]), None);
-            assert!(key.usable(&vec![1; key.length()]).is_some());
+            assert_eq!(key.usable(&vec![0; key.bytes.len()]), None);
+            assert!(key.usable(&vec![1; key.bytes.len()]).is_some());
         }
     }
 

@@ -217,13 +217,8 @@ impl HeldGroup {
             Outcome::First => Outcome::Duplicate,
             other => other,
         };
-        self.answers
-            .firsts
-            .into_iter()
-            .for_each(|first| first.give(answer));
-        self.answers
-            .repeats
-            .into_iter()
-            .for_each(|repeat| repeat.give(repeated));
+        let HeldAnswers { firsts, repeats } = self.answers;
+        firsts.into_iter().for_each(|first| first.give(answer));
+        repeats.into_iter().for_each(|one| one.give(repeated));
     }
 }

@@ -126,7 +126,7 @@ impl Admission {
     }
 
     async fn ask(&self, request: Admittance) -> Result<Answer, NotAdmitted> {
-        let answer = self.requests.look_up(request).await;
+        let answer = self.requests.ask(request).await;
         answer.ok_or(NotAdmitted::Unavailable)
     }
 }

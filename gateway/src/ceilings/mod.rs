@@ -42,7 +42,7 @@ impl Ceilings {
         if let Some(is_full) = self.cache.get(&address) {
             return is_full;
         }
-        let is_full = self.lookup.look_up(address).await.unwrap_or(false);
+        let is_full = self.lookup.ask(address).await.unwrap_or(false);
         self.cache.insert(address, is_full);
         is_full
     }

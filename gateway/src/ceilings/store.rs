@@ -4,7 +4,7 @@ use letterbox_common::{
     ids::{WebhookId, WorkspaceId},
     webhook::WebhookAddress,
 };
-use letterbox_database::{Database, DatabaseError, statements};
+use letterbox_database::{Database, statements};
 
 use letterbox_common::batcher::LookUp;
 
@@ -43,15 +43,15 @@ pub(super) struct FullWebhooks {
 impl LookUp for FullWebhooks {
     type Item = WebhookAddress;
     type Output = bool;
-    type Error = DatabaseError;
 
-    async fn look_up(&self, items: Vec<WebhookAddress>) -> Result<Vec<bool>, DatabaseError> {
+    async fn look_up(&self, items: Vec<WebhookAddress>) -> Option<Vec<bool>> {
         let workspaces: Vec<WorkspaceId> = items.iter().map(|one| one.workspace).collect();
         let webhooks: Vec<WebhookId> = items.iter().map(|one| one.webhook).collect();
         let most = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         let webhook = most(self.most.webhook);
         let workspace = most(self.most.workspace);
         let full = find_full_webhooks(&self.database, &workspaces, &webhooks, webhook, workspace);
-        Ok(full.await?.into_iter().map(|(is_full,)| is_full).collect())
+        let full = full.await.ok()?.into_iter();
+        Some(full.map(|(is_full,)| is_full).collect())
     }
 }

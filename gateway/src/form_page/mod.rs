@@ -3,8 +3,7 @@
 //! dead links, as for the form itself; the page submits through the public endpoint like any other
 //! client.
 
-use hyper::header::HeaderMap;
-use letterbox_form_page::{AskedFile, Document, Documents, Shown};
+use letterbox_form_page::{Document, Documents, Shown};
 
 use crate::{
     admission::LiveForm,
@@ -34,7 +33,7 @@ pub(crate) fn with_form(
 
 /// The document that says why there is no form, the same for every token.
 pub(crate) fn refused(documents: &Documents, refusal: Refusal) -> Response {
-    let document = documents.refused(refusal.status().as_u16(), refusal.retry_after());
+    let document = documents.refused(refusal.status.as_u16(), refusal.retry_after);
     let mut response = Response::from(refusal);
     response.headers_mut().extend(document.headers);
     *response.body_mut() = document.html.into();
@@ -45,10 +44,4 @@ pub(crate) fn refused(documents: &Documents, refusal: Refusal) -> Response {
 pub(crate) fn without_form(documents: &Documents) -> Response {
     let Document { html, headers } = documents.without_form();
     response::with_headers(headers, html)
-}
-
-/// A file of the page, for who has sent these headers.
-pub(crate) fn file(file: AskedFile, asked: &HeaderMap) -> Response {
-    let (headers, content) = file.answer(asked);
-    response::with_headers(headers, content)
 }

@@ -64,7 +64,7 @@ pub(crate) async fn receive(
     let body = body::read(&head.headers, body).await;
     let body = body.inspect_err(|refusal| {
         // The owner should see this fault although no signature could be checked.
-        if refusal.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        if refusal.status == StatusCode::PAYLOAD_TOO_LARGE {
             let length = head.headers.get(header::CONTENT_LENGTH);
             let fault = WebhookFault {
                 reason: DeliveryFault::TooLarge,

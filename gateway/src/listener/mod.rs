@@ -113,7 +113,8 @@ impl Listener {
         // Fails only if the peer is gone already, which the first read reports.
         let _ = stream.set_nodelay(true);
         let stop = connections.stop.clone();
-        let serving = connection::serve(stream, peer.ip(), gateway, stop, self.places.wanted());
+        let wanted = self.places.wanted.clone();
+        let serving = connection::serve(stream, peer.ip(), gateway, stop, wanted);
         let cut = connections.cut.clone();
         connections.tasks.spawn(async move {
             cut.run_until_cancelled(serving).await;

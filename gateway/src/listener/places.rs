@@ -23,7 +23,9 @@ const RESERVED_DESCRIPTORS: usize = 64;
 pub(super) struct ListenerPlaces {
     free: Arc<Semaphore>,
     peers: Shares<ClientAddress>,
-    wanted: Arc<Notify>,
+    /// Wakes one idle connection after the other, first the one that has been idle for longest: its
+    /// place is wanted.
+    pub(super) wanted: Arc<Notify>,
 }
 
 impl ListenerPlaces {
@@ -49,12 +51,6 @@ impl ListenerPlaces {
             peers: Shares::of((places / SHARES).max(1)),
             wanted: Arc::default(),
         }
-    }
-
-    /// Wakes one idle connection after the other, first the one that has been idle for longest: its
-    /// place is wanted.
-    pub(super) fn wanted(&self) -> Arc<Notify> {
-        self.wanted.clone()
     }
 
     /// Waits for a free place.

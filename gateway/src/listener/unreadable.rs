@@ -143,7 +143,7 @@ pub(super) async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 }
 
 fn render(refusal: &Refusal) -> Bytes {
-    let status = refusal.status();
+    let status = refusal.status;
     let body = refusal.body();
     let mut headers = HeaderMap::new();
     response::add_common_headers(&mut headers, request_id::random());

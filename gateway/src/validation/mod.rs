@@ -5,8 +5,6 @@
 
 mod email;
 
-use std::fmt;
-
 use bytes::Bytes;
 use letterbox_common::{
     form::{Field, FieldType, Form, ascii_address},
@@ -20,7 +18,7 @@ const MAX_SHOWN: usize = 100;
 
 /// An invalid field and its problem. Quotes no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Field {}: {problem}", Shown(.key))]
+#[error("Field {}: {problem}", shown(.key))]
 pub struct Invalid {
     key: String,
     problem: FieldProblem,
@@ -51,13 +49,9 @@ enum FieldProblem {
 }
 
 /// A name in a message: truncated, and with control characters escaped.
-struct Shown<'a>(&'a str);
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cut: String = self.0.chars().take(MAX_SHOWN).collect();
-        write!(f, "{cut:?}")
-    }
+fn shown(name: &str) -> String {
+    let cut: String = name.chars().take(MAX_SHOWN).collect();
+    format!("{cut:?}")
 }
 
 #[derive(Serialize)]

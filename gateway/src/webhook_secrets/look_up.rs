@@ -16,7 +16,7 @@ use letterbox_common::{
     sealing::{KeyRing, OpenError, Place, Seal},
     webhook::{WebhookAddress, generate_secret},
 };
-use letterbox_database::{Database, DatabaseError};
+use letterbox_database::Database;
 use parking_lot::Mutex;
 
 use super::{
@@ -156,19 +156,20 @@ impl KeysByAddress {
 impl LookUp for KeysByAddress {
     type Item = WebhookAddress;
     type Output = FoundSecret;
-    type Error = DatabaseError;
 
-    async fn look_up(&self, items: Vec<WebhookAddress>) -> Result<Vec<FoundSecret>, DatabaseError> {
+    async fn look_up(&self, items: Vec<WebhookAddress>) -> Option<Vec<FoundSecret>> {
         let mut wanted = items.clone();
         wanted.sort_unstable();
         wanted.dedup();
         let addresses = wanted.iter().map(|one| (one.workspace, one.webhook));
         let (workspaces, webhooks): (Vec<_>, Vec<_>) = addresses.unzip();
         let decoy = &self.decoy.sealed;
-        let found = store::find_secrets(&self.database, &workspaces, &webhooks, decoy).await?;
+        let finding = store::find_secrets(&self.database, &workspaces, &webhooks, decoy);
+        let found = finding.await.ok()?;
         let found = found.iter().map(|one| (one.address, self.found(one)));
         let found: HashMap<_, _> = found.collect();
-        Ok(items.iter().map(|address| found[address].clone()).collect())
+        let items = items.iter();
+        Some(items.map(|address| found[address].clone()).collect())
     }
 }
 

@@ -117,9 +117,8 @@ impl WebhookSecrets {
         address: WebhookAddress,
         presented: Presented<'_>,
     ) -> Result<Reply, VerifyError> {
-        let answers = |verifier: &Verifier, presented| {
-            Some((verifier.answers(presented)?, verifier.version()))
-        };
+        let answers =
+            |verifier: &Verifier, presented| Some((verifier.answers(presented)?, verifier.version));
         let (reply, version) = self.prove(address, presented, answers).await?;
         self.find(address, presented.from, version).await?;
         Ok(reply)
@@ -136,7 +135,7 @@ impl WebhookSecrets {
             let checked = by(verifier.unwrap_or(decoy), presented);
             let proven = checked.filter(|_| verifier.is_some());
             if proven.is_none() {
-                let keys = verifier.unwrap_or(decoy).keys();
+                let keys = &verifier.unwrap_or(decoy).keys;
                 self.kinds.even_out(keys, presented.request.body);
             }
             proven
@@ -183,7 +182,7 @@ impl WebhookSecrets {
         version: i64,
     ) -> Result<(), VerifyError> {
         let found = self.look_up(address, from.into()).await?;
-        let is_same = |verifier: Arc<Verifier>| verifier.version() == version;
+        let is_same = |verifier: Arc<Verifier>| verifier.version == version;
         if found.is_live && found.verifier.is_some_and(is_same) {
             return Ok(());
         }
@@ -214,7 +213,7 @@ impl WebhookSecrets {
             true => &self.suspect_lookup,
             false => &self.lookup,
         };
-        let found = lookup.look_up(address).await;
+        let found = lookup.ask(address).await;
         found.ok_or(VerifyError::Unavailable)
     }
 

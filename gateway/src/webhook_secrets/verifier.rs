@@ -99,8 +99,10 @@ impl Checks {
 pub(super) struct Verifier {
     checks: Checks,
     memory: WebhookId,
-    version: i64,
-    keys: Keys,
+    /// The version of the webhook that it is of.
+    pub(super) version: i64,
+    /// The keys by which it verifies.
+    pub(super) keys: Keys,
     secret: Secret,
     /// Until when it may be used, because its former secret ends.
     until: Option<Timestamp>,
@@ -136,16 +138,6 @@ impl Verifier {
     /// Whether its former secret counts no more.
     pub(super) fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= Timestamp::now())
-    }
-
-    /// The version of the webhook that it is of.
-    pub(super) fn version(&self) -> i64 {
-        self.version
-    }
-
-    /// The keys by which it verifies.
-    pub(super) fn keys(&self) -> &Keys {
-        &self.keys
     }
 
     /// The rules of its tool, and its secret.

@@ -4,7 +4,7 @@ use letterbox_common::{
     ids::{AccountId, ReleaseId, RunId, UserId, WorkflowId, WorkspaceId},
     states::{ActionState, RunState},
 };
-use letterbox_database::{Database, DatabaseError, Role, Transaction, Work};
+use letterbox_database::{Database, DatabaseError, DatabaseSettings, Role, Transaction, Work};
 use letterbox_operator::{CancelOutcome, Operator};
 use letterbox_tests::{DEFINITION, World};
 use letterbox_worker::executor::{
@@ -201,8 +201,8 @@ pub struct Worker(Database, Client);
 impl Worker {
     pub async fn new(world: &World) -> Self {
         let target = world.database_url.parse().unwrap();
-        let database = Database::single(&target, Role::Worker, "test").unwrap();
-        Self(database, world.session(Role::Worker).await)
+        let database = Database::new(&target, &DatabaseSettings::SINGLE, Role::Worker, "test");
+        Self(database.unwrap(), world.session(Role::Worker).await)
     }
 
     /// Records a run that arrives; false if it was recorded before.

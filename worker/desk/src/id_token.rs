@@ -18,22 +18,16 @@ const MAX_TOKEN: usize = 64 * 1024;
 
 /// A JSON Web Key Set. Keys that can't be read are left out: nothing is verified with them.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(from = "KeySet")]
-pub struct Keys(Vec<Key>);
-
-#[derive(Deserialize)]
-struct KeySet {
-    keys: Vec<Value>,
+pub struct Keys {
+    #[serde(deserialize_with = "readable")]
+    keys: Vec<Key>,
 }
 
-impl From<KeySet> for Keys {
-    fn from(set: KeySet) -> Self {
-        let keys = set.keys.into_iter();
-        Self(
-            keys.filter_map(|key| serde_json::from_value(key).ok())
-                .collect(),
-        )
-    }
+fn readable<'de, D: Deserializer<'de>>(keys: D) -> Result<Vec<Key>, D::Error> {
+    let keys = Vec::<Value>::deserialize(keys)?.into_iter();
+    Ok(keys
+        .filter_map(|key| serde_json::from_value(key).ok())
+        .collect())
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -204,7 +198,7 @@ impl Expected<'_> {
         if !header.is_plain() {
             return Err("a header that asks for more than is done here");
         }
-        let mut fitting = keys.0.iter().filter(|key| key.fits(&header));
+        let mut fitting = keys.keys.iter().filter(|key| key.fits(&header));
         let (Some(key), None) = (fitting.next(), fitting.next()) else {
             return Err("no key, or several");
         };

@@ -28,10 +28,6 @@ pub use program::main;
 
 /// Every metric that the desk exports.
 pub fn all_metrics() -> impl Iterator<Item = &'static Metric> {
-    [
-        letterbox_common::metrics::ALL,
-        letterbox_database::metrics::ALL,
-    ]
-    .into_iter()
-    .flatten()
+    let common = letterbox_common::metrics::ALL.iter();
+    common.chain(letterbox_database::metrics::ALL)
 }

@@ -66,7 +66,8 @@ pub(crate) enum OidcError {
 pub(crate) struct Oidc {
     /// As it calls itself.
     issuer: String,
-    host: String,
+    /// The host of the issuer, for people.
+    pub(crate) host: String,
     client: String,
     secret: SecretText,
     back: RedirectUrl,
@@ -159,11 +160,6 @@ impl Oidc {
                 failed: SyncMutex::default(),
             },
         })
-    }
-
-    /// The host of the issuer, for people.
-    pub(crate) fn name(&self) -> &str {
-        &self.host
     }
 
     /// Begins a sign-in.

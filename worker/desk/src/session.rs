@@ -3,9 +3,7 @@
 
 use axum::http::{HeaderMap, header::COOKIE};
 use axum_extra::extract::cookie::{self, CookieJar, SameSite};
-use hmac::{Hmac, KeyInit, Mac};
-use letterbox_common::Token;
-use sha2::Sha256;
+use letterbox_common::{Token, sealing::Secret, webhook::SigningKey};
 use subtle::ConstantTimeEq;
 use time::Duration;
 
@@ -95,19 +93,14 @@ impl SentCookies {
 
 /// The token against cross-site requests that forms of this session carry.
 pub(crate) fn form_token(session: &Token) -> String {
-    #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
-    let mut mac = Hmac::<Sha256>::new_from_slice(session.expose().as_bytes())
-        .expect("HMAC takes keys of any length");
-    mac.update(IN_FORMS);
-    hex::encode(mac.finalize().into_bytes())
+    let key = Secret::new(session.expose().as_bytes().to_vec());
+    SigningKey::new(&key).sign(IN_FORMS).to_string()
 }
 
 /// Whether a form of this session carried this.
 pub(crate) fn is_form_token(session: &Token, given: &str) -> bool {
-    form_token(session)
-        .as_bytes()
-        .ct_eq(given.as_bytes())
-        .into()
+    let own = form_token(session);
+    own.as_bytes().ct_eq(given.as_bytes()).into()
 }
 
 #[cfg(test)]

@@ -114,13 +114,6 @@ impl Operator {
     }
 }
 
-fn check(definition: &str) -> Result<Definition, Reason> {
-    Definition::check(definition).map_err(Reason::InvalidDefinition)
-}
-
-/// The deployed workflow, and the link if one was wanted with it.
-type Deployed = (DeployedWorkflow, Option<NewFormLink>);
-
 struct Deploy<'a> {
     workspace: WorkspaceId,
     workflow: WorkflowId,
@@ -130,8 +123,9 @@ struct Deploy<'a> {
 }
 
 impl Work for Deploy<'_> {
-    /// A refusal commits nothing but the lock that it has taken.
-    type Output = Result<Deployed, Reason>;
+    /// The deployed workflow, and the link if one was wanted with it. A refusal commits nothing but
+    /// the lock that it has taken.
+    type Output = Result<(DeployedWorkflow, Option<NewFormLink>), Reason>;
 
     async fn run(
         &self,
@@ -149,9 +143,9 @@ impl Work for Deploy<'_> {
         let Some(text) = self.definition.map(str::to_owned).or(stored) else {
             return Ok(Some(Err(Reason::NoDefinition)));
         };
-        let definition = match check(&text) {
+        let definition = match Definition::check(&text) {
             Ok(definition) => definition,
-            Err(reason) => return Ok(Some(Err(reason))),
+            Err(problems) => return Ok(Some(Err(Reason::InvalidDefinition(problems)))),
         };
         let release = ReleaseId::generate();
         create_release(
@@ -169,9 +163,7 @@ impl Work for Deploy<'_> {
         )
         .await?;
         let workflow = deploy_release(transaction, workspace, workflow, release, &text).await?;
-        let mut warnings = definition.warnings();
-        let owner = workflow.owner_id;
-        warnings.extend(account_warnings(transaction, workspace, owner, &definition).await?);
+        let warnings = warnings(transaction, workspace, workflow.owner_id, &definition).await?;
         let link = match &self.planned {
             Some(planned) => planned.make(transaction).await?,
             None => None,
@@ -180,9 +172,9 @@ impl Work for Deploy<'_> {
     }
 }
 
-/// One sentence for each account of the owner that the actions use and that is missing, private or
-/// in clear text.
-pub(crate) async fn account_warnings<C: Client>(
+/// What an owner may want to fix in a definition, one sentence each; also for each account of the
+/// owner that the actions use and that is missing, private or in clear text.
+pub(crate) async fn warnings<C: Client>(
     client: &C,
     workspace: WorkspaceId,
     owner: UserId,
@@ -193,11 +185,15 @@ pub(crate) async fn account_warnings<C: Client>(
     let names: Vec<_> = called.iter().map(|(name, _)| *name).collect();
     let accounts = owners_accounts(client, workspace, owner, &names).await?;
     let base_urls: BTreeMap<_, _> = accounts.into_iter().collect();
-    let warnings = called.into_iter().filter_map(|(name, is_mail)| {
+    let of_accounts = called.into_iter().filter_map(|(name, is_mail)| {
         let base_url = base_urls.get(name).map(String::as_str);
         account_warning(name, is_mail, base_url)
     });
-    Ok(warnings.collect())
+    Ok(definition
+        .warnings()
+        .into_iter()
+        .chain(of_accounts)
+        .collect())
 }
 
 /// The problem of an account that actions use, if it has one; `base_url` is `None` if the owner has

@@ -52,7 +52,7 @@ mod workspaces;
 
 use letterbox_common::ids::UserId;
 use letterbox_database::{
-    Database, DatabaseTarget, Role, Statement, connect_once,
+    Database, DatabaseSettings, DatabaseTarget, Role, Statement, connect_once,
     health::{OldSchema, schema_version},
     migrations, role_exists, stores,
 };
@@ -189,9 +189,13 @@ impl Operator {
         if reason.chars().count() > MAX_REASON {
             return Err(Reason::LongReason.into());
         }
-        let database = Database::single(target, Role::Operator, PROGRAM)?;
+        let database = Database::new(target, &DatabaseSettings::SINGLE, Role::Operator, PROGRAM)?;
+        let known = migrations::known_version();
         match schema_version(&database).await {
-            Ok(version) => check_version(version)?,
+            Ok(version) if version < known => {
+                return Err(Reason::from(OldSchema { version, known }).into());
+            }
+            Ok(_) => {}
             // Before the first migration there is no role to take.
             Err(error) => match role_exists(target, Role::Operator, PROGRAM).await {
                 Ok(false) => return Err(Reason::NoRole(error.to_string()).into()),
@@ -232,14 +236,6 @@ impl Operator {
     pub fn ordered_by(&self) -> Option<UserId> {
         self.orderer.by
     }
-}
-
-fn check_version(version: i32) -> Result<()> {
-    let known = migrations::known_version();
-    if version < known {
-        return Err(Reason::from(OldSchema { version, known }).into());
-    }
-    Ok(())
 }
 
 /// Checks the name of a workspace, user, webhook, account or workflow.

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use letterbox_common::ids::{UserId, WorkflowId, WorkspaceId};
+use letterbox_common::ids::{WorkflowId, WorkspaceId};
 use letterbox_database::{FromRow, Row, RowError, statements};
 use letterbox_workflow::Definition;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{
-    LiveLink, Losing, Operator, Reason, Result, deploys::account_warnings, json, workflows::GONE,
-};
+use crate::{LiveLink, Losing, Operator, Reason, Result, deploys::warnings, json, workflows::GONE};
 
 statements! {
     /// The form and the actions that are deployed now, and the definition.
@@ -130,7 +128,7 @@ impl Operator {
             [Some(checked.actions_json()), checked.on_failure_json()],
         );
         let row = self.workflow(workflow).await?.row;
-        let warnings = self.warnings(row.workspace_id, row.owner_id, &checked);
+        let warnings = warnings(self, row.workspace_id, row.owner_id, &checked);
         Ok(DeployPlan {
             ends: self.live_links(Losing::Workflow(workflow)).await?,
             changes: ReleaseParts::changes(&found.parts, &latter),
@@ -153,17 +151,6 @@ impl Operator {
             changes: former.map(|former| ReleaseParts::changes(&former.parts, &latter.parts)),
         });
         Ok(releases.collect())
-    }
-
-    /// What an owner may want to fix in a definition, one sentence each.
-    pub(crate) async fn warnings(
-        &self,
-        workspace: WorkspaceId,
-        owner: UserId,
-        definition: &Definition,
-    ) -> Result<Vec<String>> {
-        let of_accounts = account_warnings(self, workspace, owner, definition).await?;
-        Ok([definition.warnings(), of_accounts].concat())
     }
 }
 

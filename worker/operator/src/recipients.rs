@@ -4,23 +4,16 @@ use letterbox_common::{
     sealing::{Recipient, SealedColumn},
     states::Program,
 };
-use letterbox_database::{FromRow, statements};
+use letterbox_database::statements;
 
 use crate::{Operator, Reason, Result};
 
 statements! {
     /// The public half of the key of the process that was started last.
-    desk fn recipient(program: Program) -> Option<RecipientKey> = "
+    desk fn recipient(program: Program) -> Option<(String, Vec<u8>)> = "
 SELECT key_id, public_key FROM processes
 WHERE program = $1 AND is_alive(seen_at, 30)
 ORDER BY process_id DESC LIMIT 1";
-}
-
-/// The public half of a key.
-#[derive(FromRow)]
-struct RecipientKey {
-    key_id: String,
-    public_key: Vec<u8>,
 }
 
 /// The processes that open the values of a column.
@@ -43,7 +36,7 @@ impl Operator {
     pub async fn recipient(&self, column: SealedColumn) -> Result<Recipient> {
         let program = opened_by(column);
         let found = recipient(self, program).await?;
-        let found = found.and_then(|key| Recipient::from_bytes(key.key_id, &key.public_key));
+        let found = found.and_then(|(key, public)| Recipient::from_bytes(key, &public));
         found.ok_or(Reason::NoRecipient(program).into())
     }
 }

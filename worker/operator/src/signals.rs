@@ -43,14 +43,10 @@ SELECT ", columns!(), ", s.stored_at, s.body, s.headers
 FROM workspaces w JOIN signals s ON s.workspace_id = w.workspace_id AND s.signal_id = $1
 JOIN webhooks h ON h.workspace_id = s.workspace_id AND h.webhook_id = s.webhook_id");
 
-    /// Where the signals begin that are stored from now on.
-    fn cursor_now() -> SignalCursor = "
-SELECT settled_position() - 1 AS position,
-       'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
-
-    /// Where the signals of a workspace begin that were stored since a time.
-    fn cursor_at(workspace: WorkspaceId, time: Timestamp) -> SignalCursor = "
-SELECT position_before($1, $2) AS position,
+    /// Where the signals of a workspace begin that were stored since a time, or are from now on.
+    fn cursor_at(workspace: WorkspaceId, time: Option<Timestamp>) -> SignalCursor = "
+SELECT CASE WHEN $2::timestamptz IS NULL THEN settled_position() - 1
+            ELSE position_before($1, $2) END AS position,
        'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid AS signal_id";
 }
 
@@ -169,10 +165,7 @@ impl Operator {
         from: Option<Timestamp>,
     ) -> Result<SignalCursor> {
         self.need_workspace(workspace).await?;
-        match from {
-            None => cursor_now(self).await,
-            Some(from) => cursor_at(self, workspace, from).await,
-        }
+        cursor_at(self, workspace, from).await
     }
 }
 

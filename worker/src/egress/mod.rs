@@ -275,12 +275,8 @@ fn headers(request: &Request, credential: &Credential, key: Uuid) -> Option<Head
 
 /// The chain of causes, without the URL, which contains submitted text.
 fn explain(error: &reqwest::Error) -> EgressError {
-    let mut causes: Vec<&dyn Error> = Vec::new();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        causes.push(error);
-        cause = error.source();
-    }
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    let causes: Vec<&dyn Error> = causes.collect();
     if let Some(refused) = causes
         .iter()
         .find_map(|cause| cause.downcast_ref::<ForbiddenAddress>())

@@ -97,7 +97,7 @@ impl<T: InBatches> Together<T> {
         let batcher = if is_alone { &self.alone } else { &self.all };
         let answer = batcher.ask(item.clone()).await;
         // More is never queued than there are places; a task that panicked ends the process.
-        answer.unwrap_or_else(|_| Err(DatabaseError::rolled_back("a batch")))
+        answer.unwrap_or_else(|| Err(DatabaseError::rolled_back("a batch")))
     }
 }
 

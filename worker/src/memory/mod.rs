@@ -103,7 +103,9 @@ impl Mover {
                 while has_work {
                     if told.is_none_or(|told| told.elapsed() > TELL_EVERY) {
                         told = Some(Instant::now());
-                        self.tell().await;
+                        if let Ok(size) = store::memory_size(&self.database).await {
+                            tell(&size);
+                        }
                     }
                     let began = Instant::now();
                     has_work = matches!(self.step().await, Ok(true));
@@ -113,13 +115,6 @@ impl Mover {
             }
         };
         stop.run_until_cancelled(moving).await;
-    }
-
-    /// Sets the gauges.
-    async fn tell(&self) {
-        if let Ok(size) = store::memory_size(&self.database).await {
-            tell(&size);
-        }
     }
 
     /// Does the next step. Returns `false` if there is nothing to do. After an error the next steps

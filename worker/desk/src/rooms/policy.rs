@@ -181,11 +181,8 @@ fn edited(text: &str, visit: &Visit) -> Result<String, Trouble> {
 fn rule(visit: &Visit) -> Result<Value, Trouble> {
     let given = |name: &str| Some(visit.filled(name)).filter(|value| !value.is_empty());
     let mut when = Map::new();
-    for (name, value) in [
-        ("account", given("account")),
-        ("untrusted", given("untrusted")),
-    ] {
-        when.extend(value.map(|value| (name.to_owned(), value.into())));
+    for name in ["account", "untrusted"] {
+        when.extend(given(name).map(|value| (name.to_owned(), value.into())));
     }
     let methods = match visit.filled("method") {
         "reads" => Some(json!(["GET", "HEAD"])),

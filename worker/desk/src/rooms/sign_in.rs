@@ -11,7 +11,7 @@ use letterbox_operator::{LivingLink, Operator, OperatorError};
 use super::{Stranger, Visit, refused};
 use crate::{
     desk::Desk,
-    oidc::{Oidc, OidcError},
+    oidc::OidcError,
     pages::page,
     request::Asked,
     response::{Answered, Trouble, see},
@@ -78,7 +78,7 @@ async fn behind(asked: &Asked, token: &str) -> Answered {
 fn ways(desk: &Desk, is_over: bool) -> Step<'_> {
     Step::Ways {
         by_email: desk.signs_in_by_email,
-        issuer: desk.oidc.as_ref().map(Oidc::name),
+        issuer: desk.oidc.as_ref().map(|oidc| &*oidc.host),
         is_over,
     }
 }

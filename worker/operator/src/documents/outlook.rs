@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     Losing, Operator, Reason, Result, SecretFrom, Secrets, WebhookSettings, check_name,
+    deploys::warnings,
     policies::{DeployedActions, compare_policies},
     users::check_user,
 };
@@ -174,10 +175,7 @@ impl Outlook<'_> {
         // Of a new workspace nothing is found.
         let workspace = self.workspace.unwrap_or_else(WorkspaceId::generate);
         let owner = self.user(&wanted.owner).await?;
-        step.warnings = self
-            .operator
-            .warnings(workspace, owner, &definition)
-            .await?;
+        step.warnings = warnings(self.operator, workspace, owner, &definition).await?;
         Ok(())
     }
 

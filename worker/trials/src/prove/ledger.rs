@@ -53,6 +53,7 @@ impl Ledger {
     /// A line for each number.
     pub fn text(&self) -> String {
         let all = &self.counts;
+        let (silence, failed) = (self.longest_silence_milliseconds, self.failed_faults);
         let rows = [
             ("attempts", all.attempts, ""),
             ("acknowledged", all.acknowledged, ""),
@@ -63,17 +64,9 @@ impl Ledger {
             ("recovered", all.recovered, "not acknowledged, and came out"),
             ("reordered", self.reordered, "came out after a later one"),
             ("requests", self.requests, ""),
-            (
-                "longest silence",
-                self.longest_silence_milliseconds,
-                "ms without an acknowledgement",
-            ),
+            ("longest silence", silence, "ms without an acknowledgement"),
             ("faults", self.faults, "calls of the command that does harm"),
-            (
-                "failed faults",
-                self.failed_faults,
-                "calls of it that failed",
-            ),
+            ("failed faults", failed, "calls of it that failed"),
         ];
         let lines = rows.map(|(name, count, what)| {
             let line = format!("{name:<16}{count:>10}  {what}");

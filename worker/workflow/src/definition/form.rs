@@ -20,12 +20,7 @@ pub(crate) fn check(diagnostics: &mut Diagnostics, value: Option<&Value>) -> For
         diagnostics.add("form", "is missing");
     }
     let Some(mut form) = value.and_then(|value| diagnostics.fields(value, "form")) else {
-        return Form {
-            title: String::new(),
-            description: None,
-            confirmation_message: None,
-            fields: Vec::new(),
-        };
+        return Form::default();
     };
     let parsed = Form {
         title: form.text("title", MAX_TITLE),

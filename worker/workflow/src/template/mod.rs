@@ -57,14 +57,10 @@ impl RenderError {
 impl From<Error> for RenderError {
     /// Reports the problem and its line, without quoting values.
     fn from(error: Error) -> Self {
-        let line = error
-            .line()
-            .map(|line| format!(" (line {line})"))
-            .unwrap_or_default();
-        let detail = error
-            .detail()
-            .map(|detail| format!(": {detail}"))
-            .unwrap_or_default();
+        let line = error.line().map(|line| format!(" (line {line})"));
+        let line = line.unwrap_or_default();
+        let detail = error.detail().map(|detail| format!(": {detail}"));
+        let detail = detail.unwrap_or_default();
         Self(format!("{}{detail}{line}", error.kind()))
     }
 }
@@ -262,13 +258,11 @@ impl Source<'_> {
         }
         let allowed = (self.parse)(self.text)
             .map(|syntax| language::check(diagnostics, path, &syntax, variables));
-        match allowed.and_then(|is_allowed| {
-            if is_allowed {
-                names()
-            } else {
-                Ok(HashSet::new())
-            }
-        }) {
+        let used = match allowed {
+            Ok(true) => names(),
+            refused => refused.map(|_| HashSet::new()),
+        };
+        match used {
             Ok(names) => check_names(diagnostics, path, names, variables),
             Err(error) => return diagnostics.add(path, RenderError::from(error)),
         }
@@ -290,15 +284,14 @@ fn check_names(
     used: impl IntoIterator<Item = String>,
     variables: &Variables,
 ) {
-    let mut unknown: Vec<_> = used
-        .into_iter()
-        .filter(|name| !variables.contains(name))
-        .collect();
+    let unknown = used.into_iter().filter(|name| !variables.contains(name));
+    let mut unknown: Vec<_> = unknown.collect();
     unknown.sort_unstable();
+    let expected = variables.names();
     for name in unknown {
         diagnostics.add(
             path,
-            format_args!("unknown name {name:?}, expected {}", variables.names()),
+            format_args!("unknown name {name:?}, expected {expected}"),
         );
     }
 }
@@ -310,25 +303,18 @@ fn check_answers(
     references: &References,
     variables: &Variables,
 ) {
-    for name in references
-        .answers
-        .iter()
-        .filter(|name| !variables.has_answer(name))
-    {
+    let answers = references.answers.iter();
+    for name in answers.filter(|name| !variables.has_answer(name)) {
         let expected = variables.names();
-        match &name.id {
-            None => {
-                let problem =
-                    format_args!("actions must be followed by an id, expected {expected}");
-                diagnostics.add(path, problem);
-            }
+        let problem = match &name.id {
+            None => format!("actions must be followed by an id, expected {expected}"),
             Some(id) => {
                 let member = name.member.as_ref().map(|member| format!(".{member}"));
                 let name = format!("actions.{id}{}", member.unwrap_or_default());
-                let problem = format_args!("unknown name {name:?}, expected {expected}");
-                diagnostics.add(path, problem);
+                format!("unknown name {name:?}, expected {expected}")
             }
-        }
+        };
+        diagnostics.add(path, problem);
     }
 }
 

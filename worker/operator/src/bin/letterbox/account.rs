@@ -8,21 +8,13 @@ use letterbox_common::{
     sealing::{SealedColumn, Secret, key_ring},
 };
 use letterbox_operator::{AccountSecret, AccountSettings, Named};
+use serde_json::json;
 
 use crate::{
-    Output, Result, confirm::confirm_loss, file, in_workspace::InWorkspace, output,
-    settings::CliSettings,
+    Output, Result, confirm::confirm_loss, file, in_workspace::InWorkspace, settings::CliSettings,
 };
 
-const COLUMNS: [&str; 7] = [
-    "account_id",
-    "name",
-    "user_id",
-    "base_url",
-    "waits_for",
-    "error",
-    "disconnected_at",
-];
+const COLUMNS: &str = "account_id name user_id base_url waits_for error disconnected_at";
 
 /// How long the answer of a trial is awaited.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -112,7 +104,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: AccountCommand) -> Result<
         AccountCommand::List(workspace) => {
             let operator = settings.operator().await?;
             let accounts = operator.accounts(workspace.id(&operator).await?).await?;
-            Output::many(&accounts, &COLUMNS)
+            Output::many(&accounts, COLUMNS)
         }
         AccountCommand::Rotate { account, secret } => {
             let secret = secret.read()?;
@@ -143,7 +135,7 @@ async fn connect(settings: &CliSettings, new: &AccountConnection) -> Result<Outp
     let user = operator.id(&new.user).await?;
     let connecting = operator.connect_account(&keys, workspace, user, &new.settings, &secret);
     let connected = connecting.await?;
-    let mut shown = output::value(&connected);
+    let mut shown = json!(&connected);
     if let Some(warning) = connected.warning() {
         shown["warnings"] = [warning].into();
     }

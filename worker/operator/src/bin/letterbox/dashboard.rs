@@ -42,13 +42,6 @@ pub(crate) enum DashboardError {
     Http(String),
 }
 
-impl DashboardError {
-    /// Whether the same may succeed later.
-    pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Self::Http(_))
-    }
-}
-
 impl From<reqwest::Error> for DashboardError {
     fn from(error: reqwest::Error) -> Self {
         // The address has the dashboard's password in it.

@@ -5,16 +5,9 @@ use letterbox_broker::BrokerTarget;
 use letterbox_operator::{DeadLetterFilter, DeadLetterRow, Operator, part_of_a_reason};
 use serde_json::{Value, json};
 
-use crate::{Output, Result, confirm::confirm_loss, output, settings::CliSettings};
+use crate::{Output, Result, confirm::confirm_loss, settings::CliSettings};
 
-const COLUMNS: [&str; 6] = [
-    "message_id",
-    "dead_since",
-    "queue",
-    "kind",
-    "count",
-    "reason",
-];
+const COLUMNS: &str = "message_id dead_since queue kind count reason";
 
 #[derive(Subcommand)]
 pub(crate) enum DeadLettersCommand {
@@ -79,7 +72,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: DeadLettersCommand) -> Res
         DeadLettersCommand::List { reason, limit } => {
             let filter = DeadLetterFilter { id: None, reason };
             let rows = Operator::dead_letters(&broker, &filter, limit as usize).await?;
-            Output::many(&rows.iter().map(row).collect::<Vec<_>>(), &COLUMNS)
+            Output::many(&rows.iter().map(row).collect::<Vec<_>>(), COLUMNS)
         }
         DeadLettersCommand::Show { id } => Output::one(&Operator::dead_letter(&broker, &id).await?),
         DeadLettersCommand::Redrive { chosen, rate } => {
@@ -98,7 +91,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: DeadLettersCommand) -> Res
 
 /// A dead letter in one row: of its entries people see how many they are, and of which kind.
 fn row(letter: &DeadLetterRow) -> Value {
-    let mut row = output::value(letter);
+    let mut row = json!(letter);
     row["kind"] = json!(letter.entries.first().map(|entry| entry.kind));
     row["count"] = json!(letter.entries.len());
     row

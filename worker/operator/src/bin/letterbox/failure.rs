@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use letterbox_broker::BrokerError;
-use letterbox_common::process::settings::SettingError;
+use letterbox_common::{process::settings::SettingError, text_enum};
 use letterbox_database::Fault;
 use letterbox_operator::{OperatorError, Reason, escape};
 use letterbox_trials::TrialError;
@@ -69,15 +69,16 @@ pub(crate) enum Failure {
     Undeclared { version: i32, error: BrokerError },
 }
 
-/// Failures by what can be done about them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FailureKind {
-    /// The order is impossible as things are.
-    Refused,
-    /// The command itself makes no sense, or a setting is missing.
-    Misused,
-    /// A server is away or busy: the same command may succeed later.
-    TryAgain,
+text_enum! {
+    /// Failures by what can be done about them.
+    pub(crate) enum FailureKind {
+        /// The order is impossible as things are
+        Refused = "refused",
+        /// The command itself makes no sense, or a setting is missing
+        Misused = "misused",
+        /// A server is away or busy: the same command may succeed later
+        TryAgain = "try_again",
+    }
 }
 
 impl FailureKind {
@@ -87,15 +88,6 @@ impl FailureKind {
             Self::TryAgain
         } else {
             Self::Refused
-        }
-    }
-
-    /// One word for programs.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Misused => "misused",
-            Self::TryAgain => "try_again",
         }
     }
 
@@ -144,9 +136,8 @@ impl Failure {
             Self::Operator(OperatorError::Database(error)) => {
                 FailureKind::of_server(error.fault == Fault::Transient && !error.is_refusal())
             }
-            Self::Dashboard(error) => FailureKind::of_server(error.is_transient()),
             Self::Trial(error) => FailureKind::of_server(error.is_transient()),
-            Self::NotReady(_) => FailureKind::TryAgain,
+            Self::NotReady(_) | Self::Dashboard(DashboardError::Http(_)) => FailureKind::TryAgain,
             _ => FailureKind::Refused,
         }
     }

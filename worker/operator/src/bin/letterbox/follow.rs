@@ -4,6 +4,7 @@ use std::{collections::HashMap, hash::Hash, time::Duration};
 
 use letterbox_operator::OperatorError;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::{Output, Result, output};
 
@@ -36,7 +37,7 @@ pub(crate) async fn follow<T: Serialize, Id: Copy + Eq + Hash + Ord, State: Eq>(
                 continue;
             }
             let is_read = if json {
-                output::line(&output::value(one))
+                output::line(&json!(one))
             } else {
                 output::text_line(&line(one))
             };

@@ -64,7 +64,7 @@ pub(crate) async fn run(operator: &Operator, verb: MemberCommand) -> Result<Outp
         }
         MemberCommand::List(workspace) => Output::many(
             &operator.members(workspace.id(operator).await?).await?,
-            &["user_id", "email", "name", "role", "deactivated_at"],
+            "user_id email name role deactivated_at",
         ),
     })
 }

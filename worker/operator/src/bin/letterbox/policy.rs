@@ -7,7 +7,7 @@ use letterbox_common::ids::WorkspaceId;
 use letterbox_operator::{Named, Operator};
 use serde_json::json;
 
-use crate::{Output, Result, file, output};
+use crate::{Output, Result, file};
 
 #[derive(Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -65,8 +65,7 @@ pub(crate) async fn run(operator: &Operator, verb: PolicyCommand) -> Result<Outp
         } => {
             let workspace = operator.id(&workspace_id).await?;
             let versions = operator.policy_history(workspace, limit).await?;
-            let columns = &["version", "set_at", "set_by_name", "reason", "policy"];
-            Output::many(&versions, columns)
+            Output::many(&versions, "version set_at set_by_name reason policy")
         }
         PolicyCommand::Reset { workspace_id } => {
             let workspace = operator.id(&workspace_id).await?;
@@ -89,7 +88,7 @@ async fn set(
         true => operator.policy(workspace).await?,
         false => operator.set_policy(workspace, policy).await?,
     };
-    let mut shown = output::value(&row);
+    let mut shown = json!(&row);
     shown["warnings"] = json!(change.warnings);
     shown["changes"] = json!(change.changes);
     Ok(Output::One(shown))

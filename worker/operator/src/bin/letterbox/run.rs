@@ -14,13 +14,12 @@ use crate::{
     confirm::confirm_loss,
     follow,
     in_workspace::InWorkspace,
-    output,
     settings::CliSettings,
     story::{story, word},
     times::to_second,
 };
 
-const COLUMNS: [&str; 5] = ["run_id", "received_at", "condition", "workflow", "why"];
+const COLUMNS: &str = "run_id received_at condition workflow why";
 /// Runs that one statement cancels or retries.
 const PIECE: u32 = 500;
 /// Runs that are shown before something is done to them.
@@ -197,13 +196,13 @@ fn list(runs: &[RunRow], workflows: &[WorkflowRow]) -> Output {
     let rows = runs.iter().map(|run| {
         let mut workflows = workflows.iter();
         let workflow = workflows.find(|one| one.workflow_id == run.workflow_id);
-        let mut row = output::value(run);
+        let mut row = json!(run);
         row["condition"] = condition(run).into();
         row["workflow"] = json!(workflow.map(|one| &one.name));
         row["why"] = why(run).into();
         row
     });
-    Output::many(&rows.collect::<Vec<_>>(), &COLUMNS)
+    Output::many(&rows.collect::<Vec<_>>(), COLUMNS)
 }
 
 fn why(run: &RunRow) -> String {
@@ -249,7 +248,7 @@ async fn cancel(operator: &Operator, subjects: Subjects) -> Result<Output> {
     for piece in found.runs.chunks(PIECE as usize) {
         outcomes.extend(operator.cancel_runs(found.workspace, piece).await?);
     }
-    Ok(Output::many(&outcomes, &["run_id", "outcome"]))
+    Ok(Output::many(&outcomes, "run_id outcome"))
 }
 
 async fn erase(operator: &Operator, subjects: Subjects) -> Result<Output> {
@@ -294,7 +293,7 @@ async fn retry(operator: &Operator, subjects: Subjects, rate: Option<u32>) -> Re
         let pace = rate.map(|rate| (f64::from(rate), place * PIECE));
         outcomes.extend(operator.retry_runs(found.workspace, piece, pace).await?);
     }
-    Ok(Output::many(&outcomes, &["run_id", "outcome"]))
+    Ok(Output::many(&outcomes, "run_id outcome"))
 }
 
 /// Lets runs make their next attempt now.
@@ -317,7 +316,7 @@ async fn hurry(
         return Err(Failure::Operator(Reason::NotRetrying.into()));
     }
     let rows: Vec<_> = hurried.iter().map(|run| json!({ "run_id": run })).collect();
-    Ok(Output::many(&rows, &["run_id"]))
+    Ok(Output::many(&rows, "run_id"))
 }
 
 /// The runs that a filter lets through.

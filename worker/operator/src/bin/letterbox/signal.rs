@@ -9,16 +9,8 @@ use crate::{
     subscription, times::to_second,
 };
 
-const COLUMNS: [&str; 8] = [
-    "signal_id",
-    "received_at",
-    "webhook_name",
-    "kind",
-    "entity",
-    "source_tool",
-    "event_id",
-    "event_type",
-];
+const COLUMNS: &str =
+    "signal_id received_at webhook_name kind entity source_tool event_id event_type";
 
 #[derive(Subcommand)]
 pub(crate) enum SignalCommand {
@@ -69,7 +61,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: SignalCommand) -> Result<O
             }
             let before = operator.id_in(None, before.as_ref()).await?;
             let signals = operator.signals(workspace, &filter, before, limit).await?;
-            Output::many(&signals, &COLUMNS)
+            Output::many(&signals, COLUMNS)
         }
         SignalCommand::Show { signal_id } => {
             Output::one(&operator.signal(operator.id(&signal_id).await?).await?)

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use clap::Args;
 use letterbox_common::states::AccountWait;
 use letterbox_operator::{Deaf, Status};
+use serde_json::json;
 
 use crate::{
     Output, Result, output,
@@ -33,7 +34,7 @@ pub(crate) async fn run(settings: &CliSettings, command: &StatusCommand) -> Resu
             return Ok(Output::status(text(&status), &status, code));
         }
         let is_read = if settings.json {
-            output::line(&output::value(&status))
+            output::line(&json!(&status))
         } else {
             output::screen(&text(&status))
         };

@@ -14,23 +14,11 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    Failure, Output, Result, confirm::confirm_loss, dashboard::Dashboard,
-    in_workspace::InWorkspace, output,
+    Failure, Output, Result, confirm::confirm_loss, dashboard::Dashboard, in_workspace::InWorkspace,
 };
 
-const COLUMNS: [&str; 11] = [
-    "target",
-    "webhook_name",
-    "signal_kind",
-    "where",
-    "lag_signals",
-    "lag_seconds",
-    "published",
-    "paused_at",
-    "failing_since",
-    "failure",
-    "received",
-];
+const COLUMNS: &str = "target webhook_name signal_kind where lag_signals lag_seconds \
+    published paused_at failing_since failure received";
 
 #[derive(Subcommand)]
 pub(crate) enum SubscriptionCommand {
@@ -107,7 +95,7 @@ pub(crate) async fn run(operator: &Operator, verb: SubscriptionCommand) -> Resul
         }
         SubscriptionCommand::Subscriptions(workspace) => {
             let workspace = workspace.id(operator).await?;
-            Output::many(&operator.subscriptions(workspace).await?, &COLUMNS)
+            Output::many(&operator.subscriptions(workspace).await?, COLUMNS)
         }
         SubscriptionCommand::Pause(of) => pause(operator, &of, true).await?,
         SubscriptionCommand::Resume(of) => pause(operator, &of, false).await?,
@@ -168,7 +156,7 @@ async fn subscribe(
     let password = dashboard.make_login(login, target.name()).await?;
     match operator.subscribe(broker, workspace, target, new).await {
         Ok((subscription, _)) if subscription.login.as_ref() == Some(login) => {
-            let mut shown = output::value(&subscription);
+            let mut shown = json!(&subscription);
             shown["password"] = json!(password.expose());
             Ok(Output::one(&shown))
         }
@@ -185,7 +173,7 @@ async fn subscribe(
 
 /// A subscription; one to a URL, when it is made, with its secret.
 pub(crate) fn shown(subscription: &SubscriptionRow, secret: Option<&Secret>) -> Value {
-    let mut shown = output::value(subscription);
+    let mut shown = json!(subscription);
     if let Some(secret) = secret {
         shown["secret"] = json!(String::from_utf8_lossy(secret.expose()));
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{Output, Result, confirm::confirm, settings::CliSettings};
 
-const ISSUER: [&str; 2] = ["issuer", "users"];
+const ISSUER: &str = "issuer users";
 
 #[derive(Subcommand)]
 pub(crate) enum UserCommand {
@@ -78,14 +78,14 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
         }
         UserCommand::List { limit } => Output::many(
             &operator.users(limit).await?,
-            &["user_id", "email", "name", "created_at"],
+            "user_id email name created_at",
         ),
         UserCommand::Deactivate { user, yes } => {
             let user = operator.id(&user).await?;
             confirm(operator, Losing::User(user), yes).await?;
             Output::many(
                 &operator.deactivate_user(user).await?,
-                &["workspace_id", "email", "role", "deactivated_at"],
+                "workspace_id email role deactivated_at",
             )
         }
         UserCommand::SignInLink(OfUser { user }) => {
@@ -101,12 +101,12 @@ pub(crate) async fn run(settings: &CliSettings, verb: UserCommand) -> Result<Out
             Output::one(&operator.sign_out_user(operator.id(&user).await?).await?)
         }
         UserCommand::TrustIssuer { issuer } => {
-            Output::many(&operator.trust_issuer(&issuer).await?, &ISSUER)
+            Output::many(&operator.trust_issuer(&issuer).await?, ISSUER)
         }
         UserCommand::DistrustIssuer { issuer } => {
-            Output::many(&operator.distrust_issuer(&issuer).await?, &ISSUER)
+            Output::many(&operator.distrust_issuer(&issuer).await?, ISSUER)
         }
-        UserCommand::Issuers => Output::many(&operator.issuers().await?, &ISSUER),
+        UserCommand::Issuers => Output::many(&operator.issuers().await?, ISSUER),
         UserCommand::UnbindIssuer { user, issuer } => {
             let user = operator.id(&user).await?;
             operator.unbind_issuer(&issuer, user).await?;

@@ -14,19 +14,11 @@ use letterbox_operator::{
 use serde_json::{Value, json};
 
 use crate::{
-    Output, Result, confirm::confirm_loss, file, follow, in_workspace::InWorkspace, output,
+    Output, Result, confirm::confirm_loss, file, follow, in_workspace::InWorkspace,
     settings::CliSettings, times::to_second,
 };
 
-const COLUMNS: [&str; 7] = [
-    "webhook_id",
-    "name",
-    "tool",
-    "repeats",
-    "created_at",
-    "ends_at",
-    "deleted_at",
-];
+const COLUMNS: &str = "webhook_id name tool repeats created_at ends_at deleted_at";
 
 #[derive(Subcommand)]
 pub(crate) enum WebhookCommand {
@@ -140,7 +132,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
         WebhookCommand::List(workspace) => {
             let operator = operator().await?;
             let webhooks = operator.webhooks(workspace.id(&operator).await?).await?;
-            Output::many(&webhooks, &COLUMNS)
+            Output::many(&webhooks, COLUMNS)
         }
         WebhookCommand::Log {
             webhook_id,
@@ -156,18 +148,18 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
             }
             let refusals = operator.refusals(webhook, limit).await?;
             let refusals: Vec<_> = refusals.iter().map(with_advice).collect();
-            Output::many(&refusals, &["refused_at", "reason", "detail", "request_id"])
+            Output::many(&refusals, "refused_at reason detail request_id")
         }
         WebhookCommand::Tools { tool: Some(tool) } => Output::One(described(tool, "{url}")),
         WebhookCommand::Tools { tool: None } => {
             let tools: Vec<_> = Tool::all().map(|tool| described(tool, "{url}")).collect();
-            Output::many(&tools, &["tool", "title", "secret_from", "cannot"])
+            Output::many(&tools, "tool title secret_from cannot")
         }
         WebhookCommand::Show { webhook_id } => {
             let operator = operator().await?;
             let row = operator.webhook(operator.id(&webhook_id).await?).await?;
             let url = settings.addresses.webhook_url(row.address());
-            let mut shown = output::value(&row);
+            let mut shown = json!(&row);
             let known = row.settings.tool.map(|tool| described(tool, &url));
             if let (Some(shown), Some(Value::Object(known))) = (shown.as_object_mut(), known) {
                 shown.extend(known);
@@ -184,7 +176,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WebhookCommand) -> Result<
 
 /// A refusal with the sentence that explains it.
 fn with_advice(refusal: &RefusalRow) -> Value {
-    let mut shown = output::value(refusal);
+    let mut shown = json!(refusal);
     shown["advice"] = refusal.reason.advice().into();
     shown
 }

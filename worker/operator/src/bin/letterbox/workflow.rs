@@ -16,7 +16,7 @@ use crate::{
     output, settings::CliSettings,
 };
 
-const COLUMNS: [&str; 4] = ["workflow_id", "name", "state", "owner_id"];
+const COLUMNS: &str = "workflow_id name state owner_id";
 
 #[derive(Subcommand)]
 pub(crate) enum WorkflowCommand {
@@ -155,7 +155,7 @@ pub(crate) async fn run(settings: &CliSettings, verb: WorkflowCommand) -> Result
         }
         WorkflowCommand::List(workspace) => {
             let workflows = operator.workflows(workspace.id(operator).await?).await?;
-            Output::many(&workflows, &COLUMNS)
+            Output::many(&workflows, COLUMNS)
         }
         WorkflowCommand::Export {
             workflow_id,

@@ -5,15 +5,9 @@ use letterbox_common::ids::{AccountId, WorkspaceId};
 use letterbox_operator::{Named, Operator, WorkspaceSettings, or_unlimited};
 use serde_json::json;
 
-use crate::{Output, Result, output};
+use crate::{Output, Result};
 
-const COLUMNS: [&str; 5] = [
-    "workspace_id",
-    "name",
-    "run_allowance",
-    "held_at",
-    "created_at",
-];
+const COLUMNS: &str = "workspace_id name run_allowance held_at created_at";
 
 #[derive(Subcommand)]
 pub(crate) enum WorkspaceCommand {
@@ -91,9 +85,9 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
         WorkspaceCommand::Export { workspace_id } => {
             let workspace = operator.id(&workspace_id).await?;
             let documents = operator.export_workspace(workspace).await?;
-            Output::Json(output::value(&documents))
+            Output::Json(json!(&documents))
         }
-        WorkspaceCommand::List => Output::many(&operator.workspaces().await?, &COLUMNS),
+        WorkspaceCommand::List => Output::many(&operator.workspaces().await?, COLUMNS),
         WorkspaceCommand::Settings {
             workspace_id,
             settings,
@@ -109,7 +103,7 @@ pub(crate) async fn run(operator: &Operator, verb: WorkspaceCommand) -> Result<O
             if let Some(account) = account {
                 operator.notify(workspace, None, Some(account)).await?;
             }
-            let mut shown = output::value(&settings);
+            let mut shown = json!(&settings);
             shown["workspace_id"] = json!(workspace);
             shown["notify_account"] = json!(operator.notices(workspace).await?.account_id);
             Output::One(shown)
