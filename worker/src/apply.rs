@@ -9,13 +9,13 @@ use std::{
 
 use letterbox_broker::{Content, ReceivedEntry};
 use letterbox_common::ids::WorkspaceId;
-use letterbox_database::{Fault, divide, health};
+use letterbox_database::{DatabaseError, Fault, divide, health};
 use uuid::Uuid;
 
 use crate::{
-    claims,
+    claims::{self, Claimed},
     outcome::{Cause, EntryOutcome, Rejection},
-    recorder::{Recorded, Recorder, StoreError},
+    recorder::{Recorded, Recorder},
     runs::NewRun,
     signals::Signal,
 };
@@ -101,51 +101,57 @@ pub(crate) async fn apply(recorder: &Recorder, entries: &[DecodedEntry]) -> Vec<
     outcomes
 }
 
-/// Stores the items of one kind, rejects the unclaimed ones, and sets the outcome of every item.
-async fn store_all<T: Recorded + Sync>(recorder: &Recorder, items: Vec<Item<'_, T>>) {
+/// Stores the claimed items of one kind and sets the outcome of every item.
+async fn store_all<T: Recorded + Claimed + Sync>(recorder: &Recorder, items: Vec<Item<'_, T>>) {
     // A stack of the parts left to store, the next one on top.
     let mut parts = vec![items];
-    while let Some(part) = parts.pop() {
-        if part.is_empty() {
-            continue;
-        }
-        let batch: Vec<&T> = part.iter().map(|(item, ..)| *item).collect();
-        let spilled: BTreeSet<i64> = part.iter().filter_map(|(_, spilled, _)| *spilled).collect();
-        let error = match T::store(recorder, &batch, &Vec::from_iter(spilled)).await {
-            Ok(()) => {
-                set(part, &EntryOutcome::Done);
-                continue;
-            }
-            Err(StoreError::Unclaimed(places)) => {
-                let mut place = 0..;
-                let is_claimed = |_: &_| place.next().is_none_or(|place| !places.contains(&place));
-                let (claimed, unclaimed) = part.into_iter().partition(is_claimed);
-                set(unclaimed, &EntryOutcome::Reject(claims::rejection()));
-                parts.push(claimed);
-                continue;
-            }
-            Err(StoreError::Database(error)) => error,
-        };
-        match divide(part, &error, |(item, ..)| item.workspace()) {
-            Ok(smaller) => parts.extend(smaller),
-            // This part keeps its `Retry`; so do the others if the database is unavailable, which
-            // one error does not say.
-            Err(part) if error.fault == Fault::Transient => {
-                if error.is_of_lock() {
-                    set(part, &EntryOutcome::Locked);
+    while let Some(mut part) = parts.pop().filter(|part| !part.is_empty()) {
+        let stored = store_claimed(recorder, &mut part).await;
+        match stored {
+            Ok(()) => part
+                .into_iter()
+                .for_each(|(_, _, outcome)| *outcome = EntryOutcome::Done),
+            Err(error) => match divide(part, &error, |(item, ..)| item.workspace()) {
+                Ok(smaller) => parts.extend(smaller),
+                // This part keeps its `Retry`; so do the others if the database is unavailable,
+                // which one error does not say.
+                Err(part) if error.fault == Fault::Transient => {
+                    if error.is_of_lock() {
+                        part.into_iter()
+                            .for_each(|(_, _, outcome)| *outcome = EntryOutcome::Locked);
+                    }
+                    if !parts.is_empty() && health::check(&recorder.database).await.is_err() {
+                        return;
+                    }
                 }
-                if !parts.is_empty() && health::check(&recorder.database).await.is_err() {
-                    return;
-                }
-            }
-            // A permanent failure of one item: the item is at fault.
-            Err(part) => set(part, &EntryOutcome::from(&error)),
+                // A permanent failure of one item: the item is at fault.
+                Err(part) => part
+                    .into_iter()
+                    .for_each(|(_, _, outcome)| *outcome = EntryOutcome::from(&error)),
+            },
         }
     }
 }
 
-fn set<T>(part: Vec<Item<'_, T>>, outcome: &EntryOutcome) {
-    for (.., of_item) in part {
-        of_item.clone_from(outcome);
+/// Stores the claimed items of a part, all or none. Removes the unclaimed ones and rejects them.
+async fn store_claimed<T: Recorded + Claimed + Sync>(
+    recorder: &Recorder,
+    part: &mut Vec<Item<'_, T>>,
+) -> Result<(), DatabaseError> {
+    let batch: Vec<&T> = part.iter().map(|(item, ..)| *item).collect();
+    let unclaimed = T::unclaimed(&recorder.database, &batch).await?;
+    let mut place = 0..;
+    part.retain_mut(|(_, _, outcome)| {
+        let is_claimed = place.next().is_none_or(|place| !unclaimed.contains(&place));
+        if !is_claimed {
+            **outcome = EntryOutcome::Reject(claims::rejection());
+        }
+        is_claimed
+    });
+    let claimed: Vec<&T> = part.iter().map(|(item, ..)| *item).collect();
+    if claimed.is_empty() {
+        return Ok(());
     }
+    let spilled: BTreeSet<i64> = part.iter().filter_map(|(_, spilled, _)| *spilled).collect();
+    T::store(recorder, &claimed, &Vec::from_iter(spilled)).await
 }

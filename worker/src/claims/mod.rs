@@ -8,7 +8,7 @@ use letterbox_broker::UNCLAIMED;
 
 use crate::outcome::{Cause, Rejection};
 
-pub(crate) use self::store::{STATEMENTS, place, unclaimed_deliveries, unclaimed_submissions};
+pub(crate) use self::store::{Claimed, STATEMENTS};
 
 /// The rejection of an unclaimed entry.
 pub(crate) fn rejection() -> Rejection {

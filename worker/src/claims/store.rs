@@ -1,14 +1,18 @@
 //! Statements that look up claims. Each serves a whole batch, and finds rows by key whatever the
 //! planner's statistics say.
 
+use std::collections::HashSet;
+
 use letterbox_common::ids::{DeliveryId, ReleaseId, RunId, WebhookId, WorkspaceId};
-use letterbox_database::statements;
+use letterbox_database::{Database, DatabaseError, statements};
 use uuid::Uuid;
+
+use crate::{runs::NewRun, signals::Signal};
 
 statements! {
     /// The positions of deliveries that are neither claimed under their ids nor stored as signals
     /// already, or whose memory is not that of their webhook.
-    pub(crate) fn unclaimed_deliveries(
+    fn unclaimed_deliveries(
         workspaces: &[WorkspaceId], key_highs: &[Uuid], key_lows: &[Uuid],
         deliveries: &[DeliveryId], webhooks: &[WebhookId], memories: &[Option<WebhookId>],
     ) -> Vec<(i64,)> = "
@@ -28,7 +32,7 @@ WHERE wanted.memory_id IS DISTINCT FROM CASE WHEN wanted.memory_id IS NOT NULL T
     /// The positions of submissions that are neither claimed for their releases nor recorded as
     /// runs already. A claim is found by the id alone: all of a workspace are too many to look
     /// through.
-    pub(crate) fn unclaimed_submissions(
+    fn unclaimed_submissions(
         workspaces: &[WorkspaceId], submissions: &[RunId], releases: &[ReleaseId],
     ) -> Vec<(i64,)> = "
 SELECT wanted.place
@@ -43,7 +47,53 @@ WHERE (SELECT true FROM form_submissions s
        WHERE e.workspace_id = wanted.workspace_id AND e.run_id = wanted.id) IS NULL";
 }
 
+/// The claim of a gateway, made before it published the entry.
+pub(crate) trait Claimed: Sized {
+    /// The positions of unclaimed items.
+    fn unclaimed(
+        database: &Database,
+        batch: &[&Self],
+    ) -> impl Future<Output = Result<HashSet<usize>, DatabaseError>> + Send;
+}
+
+impl Claimed for Signal {
+    async fn unclaimed(
+        database: &Database,
+        signals: &[&Self],
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        let workspaces: Vec<WorkspaceId> = signals.iter().map(|one| one.workspace).collect();
+        let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
+            signals.iter().map(|one| one.key.halves()).unzip();
+        let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
+        let webhooks = signals.iter().map(|one| (one.webhook, one.memory));
+        let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
+        let places = unclaimed_deliveries(
+            database,
+            &workspaces,
+            &highs,
+            &lows,
+            &ids,
+            &webhooks,
+            &memories,
+        );
+        Ok(places.await?.into_iter().map(place).collect())
+    }
+}
+
+impl Claimed for NewRun {
+    async fn unclaimed(
+        database: &Database,
+        runs: &[&Self],
+    ) -> Result<HashSet<usize>, DatabaseError> {
+        let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
+        let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
+        let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
+        let places = unclaimed_submissions(database, &workspaces, &ids, &releases).await?;
+        Ok(places.into_iter().map(place).collect())
+    }
+}
+
 /// The position in the batch, counted from 0; SQL counts from 1.
-pub(crate) fn place((place,): (i64,)) -> usize {
+fn place((place,): (i64,)) -> usize {
     place as usize - 1
 }

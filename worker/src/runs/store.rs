@@ -17,13 +17,13 @@ use letterbox_common::{
     ids::{ReleaseId, RunId, WorkflowId, WorkspaceId},
 };
 use letterbox_database::{DatabaseError, FromRow, Transaction, Work, statements};
+use tokio::try_join;
 
 use super::NewRun;
 use crate::{
-    claims,
     executor::{TakenAlong, Turns},
     metrics,
-    recorder::{Recorded, Recorder, StoreError},
+    recorder::{Recorded, Recorder},
 };
 
 statements! {
@@ -125,28 +125,20 @@ impl Recorded for NewRun {
         self.workspace
     }
 
-    async fn unclaimed(
-        transaction: &Transaction<'_>,
+    async fn store(
+        recorder: &Recorder,
         runs: &[&Self],
-    ) -> Result<HashSet<usize>, DatabaseError> {
-        let workspaces: Vec<_> = runs.iter().map(|run| run.workspace).collect();
-        let ids: Vec<_> = runs.iter().map(|run| run.run).collect();
-        let releases: Vec<_> = runs.iter().map(|run| run.release).collect();
-        let places = claims::unclaimed_submissions(transaction, &workspaces, &ids, &releases);
-        Ok(places.await?.into_iter().map(claims::place).collect())
-    }
-
-    async fn store(recorder: &Recorder, runs: &[&Self], spilled: &[i64]) -> Result<(), StoreError> {
+        spilled: &[i64],
+    ) -> Result<(), DatabaseError> {
         let most = i64::try_from(recorder.max_daily_bytes).unwrap_or(i64::MAX);
         let mut batch = RecordRuns::of(runs, most);
         // What was spilled is late, and may be at fault.
         batch.turns = Some(&*recorder.turns).filter(|_| spilled.is_empty());
-        let mut recorded = recorder.store("record_runs", runs, &batch, spilled).await;
-        let is_failed = matches!(recorded, Err(StoreError::Database(_)));
-        if is_failed && batch.is_taking.load(Ordering::Relaxed) {
-            // No run is at fault for what failed while it was taken.
-            batch.turns = None;
-            recorded = recorder.store("record_runs", runs, &batch, spilled).await;
+        let mut recorded = recorder.store("record_runs", &batch, spilled).await;
+        let is_taking = batch.is_taking.load(Ordering::Relaxed);
+        // No run is at fault for what failed while it was taken.
+        if recorded.is_err() && is_taking && batch.turns.take().is_some() {
+            recorded = recorder.store("record_runs", &batch, spilled).await;
         }
         let RunCounts {
             queued,
@@ -157,7 +149,7 @@ impl Recorded for NewRun {
         for (workspace, bytes) in bytes {
             recorder.stored_bytes.add(workspace, None, bytes);
         }
-        if queued > taken.map_or(0, TakenAlong::start) as u64 {
+        if taken.map_or(queued > 0, TakenAlong::start) {
             recorder.turns.hand.look();
         }
         let repeated = batch.runs.len() as u64 - queued - refused;
@@ -179,7 +171,7 @@ struct RecordRuns<'a> {
     max_daily_bytes: i64,
     /// Takes the runs at once, if there is room.
     turns: Option<&'a Turns>,
-    /// All is recorded but for the commit.
+    /// The insertion is under way, or done but for the commit, and has not failed.
     is_taking: AtomicBool,
 }
 
@@ -244,7 +236,6 @@ impl<'a> Work for RecordRuns<'a> {
         let workspaces: Vec<_> = runs.clone().map(|run| run.workspace).collect();
         let mut tenants = workspaces.clone();
         tenants.dedup();
-        self.is_taking.store(false, Ordering::Relaxed);
         let searchable = lock_usage(transaction, &tenants).await?;
         let values = self.values(&searchable.into_iter().map(|(id,)| id).collect());
         let ids = runs.clone().map(|run| (run.run, run.workflow, run.release));
@@ -269,15 +260,28 @@ impl<'a> Work for RecordRuns<'a> {
             self.max_daily_bytes,
             &values,
         );
-        let mut counts = RunCounts::default();
-        for one in inserted.await? {
+        self.is_taking.store(true, Ordering::Relaxed);
+        let inserted = async {
+            let inserted = inserted.await;
+            self.is_taking.store(inserted.is_ok(), Ordering::Relaxed);
+            inserted
+        };
+        let taken = async {
+            match self.turns {
+                Some(turns) => turns.take_along(transaction, &workspaces, &ids).await,
+                None => Ok(None),
+            }
+        };
+        // At once, because most are new.
+        let (inserted, taken) = try_join!(biased; inserted, taken)?;
+        let mut counts = RunCounts {
+            taken,
+            ..RunCounts::default()
+        };
+        for one in inserted {
             counts.queued += one.queued;
             counts.refused += one.refused;
             counts.bytes.push((one.workspace_id, one.bytes));
-        }
-        if let Some(turns) = self.turns.filter(|_| counts.queued > 0) {
-            self.is_taking.store(true, Ordering::Relaxed);
-            counts.taken = turns.take_along(transaction, &workspaces, &ids).await?;
         }
         Ok(Some(counts))
     }

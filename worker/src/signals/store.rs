@@ -1,7 +1,5 @@
 //! Stores signals. A signal that is already stored stays unchanged.
 
-use std::collections::HashSet;
-
 use jiff::Timestamp;
 use letterbox_common::{
     ids::{DeliveryId, WebhookId, WorkspaceId},
@@ -9,12 +7,11 @@ use letterbox_common::{
 };
 use letterbox_database::{DatabaseError, Transaction, Work, replace_nul, statements};
 use postgres_types::ToSql;
-use uuid::Uuid;
 
 use super::{Mapped, Signal};
 use crate::{
-    claims, metrics,
-    recorder::{Recorded, Recorder, StoreError},
+    metrics,
+    recorder::{Recorded, Recorder},
     stored_bytes::ROW_BYTES,
 };
 
@@ -39,37 +36,14 @@ impl Recorded for Signal {
         self.workspace
     }
 
-    async fn unclaimed(
-        transaction: &Transaction<'_>,
-        signals: &[&Self],
-    ) -> Result<HashSet<usize>, DatabaseError> {
-        let workspaces: Vec<WorkspaceId> = signals.iter().map(|one| one.workspace).collect();
-        let (highs, lows): (Vec<Uuid>, Vec<Uuid>) =
-            signals.iter().map(|one| one.key.halves()).unzip();
-        let ids: Vec<DeliveryId> = signals.iter().map(|one| one.id).collect();
-        let webhooks = signals.iter().map(|one| (one.webhook, one.memory));
-        let (webhooks, memories): (Vec<WebhookId>, Vec<Option<WebhookId>>) = webhooks.unzip();
-        let places = claims::unclaimed_deliveries(
-            transaction,
-            &workspaces,
-            &highs,
-            &lows,
-            &ids,
-            &webhooks,
-            &memories,
-        );
-        Ok(places.await?.into_iter().map(claims::place).collect())
-    }
-
     async fn store(
         recorder: &Recorder,
         signals: &[&Self],
         spilled: &[i64],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), DatabaseError> {
         let rows = signals.iter().map(|signal| NewSignal::of(signal));
         let work = StoreSignals(rows.collect());
-        let storing = recorder.store("store_signals", signals, &work, spilled);
-        let stored = storing.await?;
+        let stored = recorder.store("store_signals", &work, spilled).await?;
         for signal in signals {
             let headers = signal.headers.as_ref().map_or(0, String::len);
             let bytes = (signal.body.len() + headers) as u64 + ROW_BYTES;

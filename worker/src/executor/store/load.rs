@@ -121,7 +121,7 @@ SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 /// A loaded run, with its records by action.
 pub type Loaded = (RunFacts, HashMap<String, ActionRecord>);
 
-/// Loads runs that have done nothing yet, each to call an account, by run.
+/// Loads runs, each to call an account, by run, without what they have done.
 pub async fn load_new<C: Client>(
     client: &C,
     runs: impl Iterator<Item = (TurnKey, Option<AccountId>)>,

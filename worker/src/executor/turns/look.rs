@@ -28,6 +28,8 @@ use crate::executor::{
 const PAGE: usize = 1_000;
 /// Maximum number of lanes that one look considers; the next one goes on behind them.
 const MAX_LANES: usize = 256;
+/// Maximum number of runs that are loaded by who takes them, while nobody else has a turn.
+const FEW: usize = 16;
 /// How often runs are looked for that have been due for long.
 const ALL_EVERY: Duration = Duration::from_secs(60);
 
@@ -55,8 +57,8 @@ pub(crate) struct LookMemory {
 struct LookCursor {
     /// The workspace that was last to have a turn.
     last: Option<WorkspaceId>,
-    /// The last lane of a window that did not show all; looks go on there until one gives a turn,
-    /// and then behind that.
+    /// The last lane of a window that did not show all; looks go on there until a lane that one
+    /// shows has a turn, and then behind the last turn.
     window: Option<Lane>,
 }
 
@@ -144,12 +146,16 @@ impl Look<'_> {
         let choice = self.choice(&seen, false);
         let number = recorded.len();
         recorded.retain(|one| !self.has(one) && choice.room(one.lane) > 0);
-        let runs = recorded.iter().map(|one| (one.key(), one.lane.account));
-        let (mut looked, loaded) = try_join!(
+        let few = recorded.iter().filter(|_| recorded.len() <= FEW);
+        let few = few.map(|one| (one.key(), one.lane.account));
+        let (mut looked, mut loaded) = try_join!(
             biased;
             self.take(transaction, &seen, &choice, &recorded, false),
-            load_new(transaction, runs),
+            load_new(transaction, few),
         )?;
+        let first = looked.taken.iter().filter(|one| one.is_first);
+        let first: HashSet<_> = first.map(|one| one.turn.key()).collect();
+        loaded.retain(|key, _| first.contains(key));
         looked.loaded = loaded;
         looked.memory.has_more = looked.taken.len() < number;
         Ok(Some(looked))
@@ -319,6 +325,7 @@ impl Choice<'_> {
         });
         let mut take = take_turns(queues.collect(), &self.in_flight, self.limits, self.total);
         let last = take.last().map(|one| one.lane.workspace);
+        let is_open = take.iter().any(|one| self.lanes.contains_key(&one.lane));
         let is_taken: HashSet<_> = take.iter().map(Candidate::key).collect();
         let wait = self.due.iter().filter(|one| !is_taken.contains(&one.key()));
         let mut wait: Vec<Candidate> = wait.copied().collect();
@@ -326,11 +333,9 @@ impl Choice<'_> {
         wait.sort_unstable_by_key(Candidate::key);
         let cursor = LookCursor {
             last: last.or(cursor.last),
-            // Behind a window that did not show all, unless this look was itself behind one that
-            // gave a turn: there may be none before all lanes were seen.
-            window: self
-                .window
-                .filter(|_| cursor.window.is_none() || last.is_none()),
+            // Behind a window that did not show all, unless this look was itself behind one, and a
+            // lane of it had a turn: there may be none before all lanes were seen.
+            window: self.window.filter(|_| cursor.window.is_none() || !is_open),
         };
         Chosen { take, wait, cursor }
     }

@@ -68,10 +68,12 @@ pub(crate) struct TakenAlong<'t> {
 }
 
 impl TakenAlong<'_> {
-    /// Starts them, once that transaction is committed. Returns how many they are.
-    pub(crate) fn start(mut self) -> usize {
-        let looked = self.looked.take();
-        looked.map_or(0, |looked| self.turns.start(looked, &mut self.memory))
+    /// Starts them, once that transaction is committed. Returns whether others are left.
+    pub(crate) fn start(mut self) -> bool {
+        if let Some(looked) = self.looked.take() {
+            self.turns.start(looked, &mut self.memory);
+        }
+        self.memory.has_more
     }
 }
 
@@ -194,23 +196,21 @@ impl Turns {
         }
     }
 
-    /// Loads the runs that were taken together and executes each as a task of its own. Returns how
-    /// many they are.
-    fn start(&self, looked: Looked, memory: &mut LookMemory) -> usize {
+    /// Loads the runs that were taken together and executes each as a task of its own.
+    fn start(&self, looked: Looked, memory: &mut LookMemory) {
         *memory = looked.memory;
         let (runs, mut loaded) = (looked.taken, looked.loaded);
-        let number = runs.len();
-        if number == 0 {
-            return 0;
+        if runs.is_empty() {
+            return;
         }
-        metrics::RUNS_TAKEN.increment(number as u64);
+        metrics::RUNS_TAKEN.increment(runs.len() as u64);
         let executor = self.executor.clone();
         let tasks = self.tasks.clone();
         let take = |one: &TakenRun| (*one, self.hand.take(one.turn, one.account));
         let taken: Vec<(TakenRun, Place)> = runs.iter().map(take).collect();
         self.tasks.spawn(async move {
-            let is_loaded = |one: &TakenRun| one.is_first && loaded.contains_key(&one.turn.key());
-            let left: Vec<_> = runs.into_iter().filter(|one| !is_loaded(one)).collect();
+            let is_left = |one: &TakenRun| !loaded.contains_key(&one.turn.key());
+            let left: Vec<_> = runs.into_iter().filter(is_left).collect();
             if !left.is_empty() {
                 // Where that fails, each run finds out by itself.
                 let loading = load::load(&executor.database, &left).await;
@@ -226,7 +226,6 @@ impl Turns {
                 tasks.spawn(executing.instrument(span));
             }
         });
-        number
     }
 
     /// Forgets this worker, so that nobody counts on it.
