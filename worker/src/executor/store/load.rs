@@ -127,8 +127,11 @@ pub async fn load_new<C: Client>(
     runs: impl Iterator<Item = (TurnKey, Option<AccountId>)>,
 ) -> Result<HashMap<TurnKey, Loaded>, C::Error> {
     let rows = runs.map(|(key, account)| RunRow::of_run(key, account));
-    let found = load_runs(client, &Vec::from_iter(rows)).await?;
-    let found = found.into_iter();
+    let rows: Vec<RunRow<'_>> = rows.collect();
+    if rows.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let found = load_runs(client, &rows).await?.into_iter();
     Ok(found
         .map(|one| (one.key, (one.facts, HashMap::new())))
         .collect())

@@ -146,7 +146,7 @@ impl Look<'_> {
         let choice = self.choice(&seen, false);
         let number = recorded.len();
         recorded.retain(|one| !self.has(one) && choice.room(one.lane) > 0);
-        let few = recorded.iter().filter(|_| recorded.len() <= FEW);
+        let few = recorded.iter().take(FEW);
         let few = few.map(|one| (one.key(), one.lane.account));
         let (mut looked, mut loaded) = try_join!(
             biased;

@@ -211,11 +211,9 @@ impl Turns {
         self.tasks.spawn(async move {
             let is_left = |one: &TakenRun| !loaded.contains_key(&one.turn.key());
             let left: Vec<_> = runs.into_iter().filter(is_left).collect();
-            if !left.is_empty() {
-                // Where that fails, each run finds out by itself.
-                let loading = load::load(&executor.database, &left).await;
-                loaded.extend(loading.unwrap_or_default());
-            }
+            // Where that fails, each run finds out by itself.
+            let loading = load::load(&executor.database, &left).await;
+            loaded.extend(loading.unwrap_or_default());
             for (one, place) in taken {
                 let run_id = one.turn.run;
                 let workspace_id = one.turn.workspace;
