@@ -9,13 +9,14 @@
 //! refused for good under a key it has not done under that key, and will not.
 //!
 //! Every step is a transaction that is flushed, except for a take, which the database may forget
-//! until something that is flushed comes after it (one that is part of the recording is a take that
-//! is not forgotten). Between any two a worker may die, be paused, or
-//! be cut off from the database: its lease ends, another one goes on, and the first one may come
-//! back and send or write what it was about to. A commit may be unseen, and is then repeated; an
-//! answer may be lost. People cancel, hold, change the policy, answer the question that they looked
-//! at earlier, and retry. Left out are what a policy denies, a member's right to approve and an
-//! account's connection: they are asked where the policy is.
+//! until something that is flushed comes after it. A run that is taken by the transaction that
+//! records it, and whose first attempt begins with it, are a take and a beginning with nothing
+//! between them; if that commit is unseen, it is as if the worker had died then. Between any two
+//! steps a worker may die, be paused, or be cut off from the database: its lease ends, another one
+//! goes on, and the first one may come back and send or write what it was about to. A commit may be
+//! unseen, and is then repeated; an answer may be lost. People cancel, hold, change the policy,
+//! answer the question that they looked at earlier, and retry. Left out are what a policy denies, a
+//! member's right to approve and an account's connection: they are asked where the policy is.
 //!
 //! In the last scope a second workspace has such a run, too, and one worker has places for both.
 //! Its statements are for both, although they are one step after the other here. Somebody may lock
@@ -121,6 +122,8 @@ flaws! {
     /// A question whose time has passed stays open, if the agent whose call was denied goes on.
     DenialLeavesQuestion breaks OPEN in CALL;
     SendBeforeCommit breaks COUNTED in ALLOWED;
+    /// Who does not know whether its attempt has begun says that nothing was sent in it.
+    WithdrawsUnseen breaks COUNTED in ALLOWED;
     /// An agent's model is told that a call failed which may have been done.
     TellsUnknown breaks TOLD in CALL;
     NewKeyAlways breaks KEYS in ALLOWED;
@@ -895,6 +898,9 @@ impl Model for Execution {
                     actions.extend([Begin(id, true), Begin(id, false)]);
                     if self.flaw == Flaw::SendBeforeCommit {
                         actions.push(Send(id, Done));
+                    }
+                    if self.flaw == Flaw::WithdrawsUnseen {
+                        actions.push(Send(id, Unsent));
                     }
                 }
                 Begun => {

@@ -5,10 +5,11 @@ use letterbox_database::Role;
 use letterbox_tests::{EXPIRE, Peer, Process, Proxy, Reply, Scene, World, eventually, post};
 use serde_json::json;
 
-/// Runs that the transaction has taken that has recorded them, and nobody since.
+/// Runs that the transaction has taken, and begun, that has recorded them, and nobody since.
 const ALONG: &str = "
     SELECT count(*) FROM runs r JOIN active_runs a USING (workspace_id, run_id)
-    WHERE a.state = 'taken' AND r.xmin = a.xmin";
+    JOIN run_actions b USING (workspace_id, run_id)
+    WHERE a.state = 'taken' AND r.xmin = a.xmin AND r.xmin = b.xmin";
 
 /// How many runs may be recorded while somebody looks; a link takes as many in a minute.
 const TRIES: i64 = 12;
@@ -172,7 +173,8 @@ async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
     assert!(looks < 35.0, "{looks} looks");
 }
 
-/// A run is taken by the transaction that records it, unless somebody looks just then.
+/// A run is taken, and its first attempt begins, with the transaction that records it, unless
+/// somebody looks just then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_recorded_is_taken_along() {
     let (peer, gate) = Peer::gated(200).await;
@@ -187,6 +189,7 @@ async fn what_is_recorded_is_taken_along() {
         if is_along {
             return;
         }
+        gate.forget_permits(1);
         // One that has taken it may not know that nothing else waits.
         await_looks(&scene.worker).await;
     }
@@ -257,12 +260,54 @@ async fn what_was_taken_unseen_is_let_go_of() {
         })
         .await;
         world.await_state("succeeded", number).await;
+        assert_eq!(peer.received().len(), number as usize);
         if is_taken {
+            // Of the attempt that had begun nobody knows anything.
+            let second = "SELECT count(*) FROM run_actions WHERE begun = 2 AND answered = 2";
+            world.assert_count(second, 1).await;
             return;
         }
         await_looks(&worker).await;
     }
     panic!("no run was taken along");
+}
+
+/// A run that is executed before its recording is committed sends nothing if that fails, and is
+/// recorded again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_recorded_sends_nothing() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway) = World::with_gateway().await;
+    let fails = ["1*return(fail)"; TRIES as usize].join("->1*off->");
+    let fails = format!("commit.record_runs.before={fails}");
+    let worker = world.worker_with(&[("FAILPOINTS", &*fails)]).await;
+    let form = world.sending_form(&gateway, &peer).await;
+    for number in 1..=5 {
+        form.assert_accepts(&format!("k{number}")).await;
+        world.await_state("succeeded", number).await;
+        await_looks(&worker).await;
+    }
+    assert_eq!(peer.received().len(), 5);
+    let once = "SELECT count(*) FROM run_actions WHERE begun = 1 AND answered = 1";
+    world.assert_count(once, 5).await;
+}
+
+/// A run that ends without a request ends once it is recorded, not when its lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_sends_nothing_ends_once_it_is_recorded() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway) = World::with_gateway().await;
+    let slow = "commit.record_runs.before=1*off->return(slow)";
+    let slow = ("FAILPOINTS", slow);
+    let lease = ("LETTERBOX_RUN_LEASE_SECONDS", "600");
+    let worker = world.worker_with(&[slow, lease]).await;
+    let fails = json!([{"id": "no", "type": "fail", "reason": "no"}]);
+    let form = world.acting_form(&gateway, &peer.url, fails).await;
+    for number in 1..=3 {
+        form.assert_accepts(&format!("k{number}")).await;
+        world.await_state("failed", number).await;
+        await_looks(&worker).await;
+    }
 }
 
 /// More lanes are held than two looks consider: who waits behind them has a turn.

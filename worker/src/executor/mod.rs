@@ -174,7 +174,7 @@ impl Executor {
         tracing::error!(%error, "the run can't be executed");
         let reason = "the run can't continue: this is a bug in Letterbox".to_owned();
         // Another turn would end the same way, until the run is given up.
-        let _ = self.end(taken.turn, End::Failed(reason)).await;
+        let _ = self.end(taken.turn, End::Failed(reason), &place).await;
     }
 
     async fn advance(
@@ -185,20 +185,20 @@ impl Executor {
     ) -> Result<(), DatabaseError> {
         if taken.is_cancelled {
             // Whatever is written, it is cancelled with it.
-            let letting_go = self.write_of_run(taken.turn, Then::let_go());
+            let letting_go = self.write_of_run(taken.turn, Then::let_go(), place);
             return letting_go.await.map(drop);
         }
         if taken.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
-            return self.end(taken.turn, End::Failed(reason)).await;
+            return self.end(taken.turn, End::Failed(reason), place).await;
         }
         let mut run = match self.load(taken, loaded, place).await {
             Ok(run) => run,
             Err(Hindrance::Lasting(reason)) => {
-                return self.end(taken.turn, End::Failed(reason)).await;
+                return self.end(taken.turn, End::Failed(reason), place).await;
             }
             Err(Hindrance::Local(reason)) => {
-                let leaving = self.write_of_run(taken.turn, left_for(&reason));
+                let leaving = self.write_of_run(taken.turn, left_for(&reason), place);
                 return leaving.await.map(drop);
             }
             Err(Hindrance::Database(error)) => return Err(error),
@@ -295,6 +295,7 @@ impl Executor {
             // From here on another run may call its account: this one asks nothing any more.
             run.place.calls_no_more();
         }
+        run.place.recorded().await;
         let written = self.write(&transition).await?;
         if matches!(&transition.then, Then::Release(after, _) if after.is_zero()) {
             run.place.look_again();
@@ -311,21 +312,20 @@ impl Executor {
         Ok(true)
     }
 
-    async fn end(&self, turn: Turn, end: End) -> Result<(), DatabaseError> {
-        let ending = self.write_of_run(turn, Then::End(end));
+    async fn end(&self, turn: Turn, end: End, place: &Place) -> Result<(), DatabaseError> {
+        let ending = self.write_of_run(turn, Then::End(end), place);
         ending.await.map(drop)
     }
 
-    /// Writes what becomes of a run that is not in hand.
-    async fn write_of_run(&self, turn: Turn, then: Then) -> Result<Written, DatabaseError> {
-        let transition = Arc::new(Transition {
-            turn,
-            before: None,
-            action: None,
-            sealed: None,
-            then,
-        });
-        self.write(&transition).await
+    /// Writes what becomes of a run that can't be loaded.
+    async fn write_of_run(
+        &self,
+        turn: Turn,
+        then: Then,
+        place: &Place,
+    ) -> Result<Written, DatabaseError> {
+        place.recorded().await;
+        self.write(&Transition::of_run(turn, then)).await
     }
 
     /// Writes a transition, and tries again for as long as the database is unavailable.

@@ -237,6 +237,9 @@ impl Sending<'_> {
         let begin = || async {
             let since = Instant::now();
             let again = has_failed.swap(true, Ordering::Relaxed);
+            if let Some(begun) = self.run.place.begun(&beginning).await {
+                return Ok((since, begun));
+            }
             let beginnings = &self.executor.batches.beginnings;
             Ok((since, beginnings.ask(&beginning, again).await?))
         };

@@ -1,7 +1,7 @@
 //! What is written about a run. It says what has happened, as an enum: which columns that changes
 //! follows from the variant, in `store/`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use letterbox_common::{ids::AccountId, states::ActionState};
 use letterbox_workflow::{Ruling, Taint, actions::Branch};
@@ -67,6 +67,17 @@ pub struct Transition {
 }
 
 impl Transition {
+    /// What becomes of a run, and nothing else.
+    pub fn of_run(turn: Turn, then: Then) -> Arc<Self> {
+        Arc::new(Self {
+            turn,
+            before: None,
+            action: None,
+            sealed: None,
+            then,
+        })
+    }
+
     /// Whether its worker goes on with the run.
     pub fn goes_on(&self) -> bool {
         matches!(self.then, Then::Continue | Then::BeginFailing(_))

@@ -11,6 +11,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use futures_util::FutureExt;
 use jiff::Timestamp;
 use letterbox_common::{
     form::lookup_ids,
@@ -268,7 +269,12 @@ impl<'a> Work for RecordRuns<'a> {
         };
         let taken = async {
             match self.turns {
-                Some(turns) => turns.take_along(transaction, &workspaces, &ids).await,
+                Some(turns) => {
+                    turns
+                        .take_along(transaction, &workspaces, &ids)
+                        .boxed()
+                        .await
+                }
                 None => Ok(None),
             }
         };

@@ -18,8 +18,14 @@ use letterbox_common::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use super::fairness::Lane;
-use crate::{executor::record::Turn, metrics};
+use super::{
+    early::{Begun, Recording},
+    fairness::Lane,
+};
+use crate::{
+    executor::{record::Turn, transition::Beginning},
+    metrics,
+};
 
 /// Runs in hand by their keys: the token of the turn, and the lane that they count in.
 type Runs = HashMap<(WorkspaceId, RunId), (i64, Lane)>;
@@ -116,8 +122,13 @@ impl Hand {
         answered
     }
 
-    /// Gives a place to a run that was taken to call this account.
-    pub(super) fn take(&self, turn: Turn, account: Option<AccountId>) -> Place {
+    /// Gives a place to a run that was taken to call this account, and may not be recorded yet.
+    pub(super) fn take(
+        &self,
+        turn: Turn,
+        account: Option<AccountId>,
+        recording: Option<Arc<Recording>>,
+    ) -> Place {
         let key = (turn.workspace, turn.run);
         let lane = Lane {
             workspace: turn.workspace,
@@ -129,6 +140,7 @@ impl Hand {
             key,
             lane,
             turn: turn.token,
+            recording,
             is_due: AtomicBool::new(false),
             _taken: metrics::PLACES_TAKEN.hold(),
         }
@@ -142,11 +154,25 @@ pub(in crate::executor) struct Place {
     /// The one that it was taken in.
     lane: Lane,
     turn: i64,
+    /// Of a run that is executed before its recording is committed.
+    recording: Option<Arc<Recording>>,
     is_due: AtomicBool,
     _taken: OneMore,
 }
 
 impl Place {
+    /// Waits until the run is recorded.
+    pub(in crate::executor) async fn recorded(&self) {
+        if let Some(recording) = &self.recording {
+            recording.wait().await;
+        }
+    }
+
+    /// What came of this beginning, if the run is recorded with it.
+    pub(in crate::executor) async fn begun(&self, beginning: &Arc<Beginning>) -> Option<Begun> {
+        self.recording.as_ref()?.begin(beginning).await
+    }
+
     /// Waits until the account of its lane may be called, by one run more; `None` if that takes too
     /// long.
     pub(in crate::executor) async fn call(&self) -> Option<Call> {
@@ -237,7 +263,7 @@ mod tests {
                 run,
                 token,
             };
-            hand.take(turn, account)
+            hand.take(turn, account, None)
         };
         let places = [place(), place(), place()];
         let [first, second] = [places[0].call().await, places[1].call().await];

@@ -3,15 +3,21 @@
 //! workers.
 //!
 //! A run that this worker records is taken by the transaction that records it, if nothing else
-//! waits. One that it lets go of is looked for at once, others within 100 ms. What is beyond the
-//! limits waits in the database, where it costs nothing.
+//! waits, and its first attempt begins with it. One that it lets go of is looked for at once, others
+//! within 100 ms. What is beyond the limits waits in the database, where it costs nothing.
 
+mod early;
 pub mod fairness;
 mod hand;
 mod look;
 pub mod store;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use letterbox_common::ids::{RunId, WorkspaceId};
 use letterbox_database::{DatabaseError, Transaction};
@@ -22,7 +28,10 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-use self::look::{Look, LookMemory, Looked};
+use self::{
+    early::{EarlyRun, Recording},
+    look::{Look, LookMemory, Looked},
+};
 pub(crate) use self::{fairness::Limits, hand::Hand};
 pub(super) use self::{
     hand::{Call, Place},
@@ -31,8 +40,11 @@ pub(super) use self::{
 use super::{
     Executor,
     record::TakenRun,
-    store::load,
-    transition::{Then, Written},
+    store::{
+        begin::begin_within,
+        load::{self, Loaded},
+    },
+    transition::{Beginning, Then, Transition, Written},
 };
 use crate::{metrics, worker::Worker};
 
@@ -47,6 +59,12 @@ const FLOOD: usize = 10_000;
 const UNSEEN_PAUSES: [u64; 3] = [1, 5, 15];
 /// Pause while the database is unavailable.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long runs are executed in a transaction that holds the lock of the turns.
+const MOMENT: Duration = Duration::from_millis(2);
+
+/// Runs in progress that are not known to be recorded yet.
+type EarlyRuns = HashMap<(WorkspaceId, RunId), EarlyRun>;
 
 /// Takes runs and starts them.
 pub(crate) struct Turns {
@@ -65,20 +83,25 @@ pub(crate) struct TakenAlong<'t> {
     turns: &'t Turns,
     memory: MutexGuard<'t, LookMemory>,
     looked: Option<Looked>,
+    /// Those that are in progress already.
+    early: EarlyRuns,
 }
 
 impl TakenAlong<'_> {
     /// Starts them, once that transaction is committed. Returns whether others are left.
     pub(crate) fn start(mut self) -> bool {
         if let Some(looked) = self.looked.take() {
-            self.turns.start(looked, &mut self.memory);
+            let early = mem::take(&mut self.early);
+            self.turns.start(looked, early, &mut self.memory);
         }
         self.memory.has_more
     }
 }
 
 impl Drop for TakenAlong<'_> {
-    /// Whether it is committed is unknown: lets go of them, again and again until that is seen.
+    /// Whether it is committed is unknown: lets go of them, again and again until that is seen. An
+    /// attempt that has begun with it stays unanswered: if it has not begun, one of that number may
+    /// be another, which was sent.
     fn drop(&mut self) {
         let (Some(looked), Ok(runtime)) = (self.looked.take(), Handle::try_current()) else {
             return;
@@ -89,7 +112,8 @@ impl Drop for TakenAlong<'_> {
                 for pause in UNSEEN_PAUSES {
                     let stop = executor.stop.cancelled();
                     let _ = tokio::time::timeout(Duration::from_secs(pause), stop).await;
-                    let written = executor.write_of_run(one.turn, Then::let_go()).await;
+                    let letting_go = Transition::of_run(one.turn, Then::let_go());
+                    let written = executor.write(&letting_go).await;
                     let is_seen = written.is_ok_and(|written| written != Written::NotOurs);
                     if executor.stop.is_cancelled() || is_seen {
                         return;
@@ -121,11 +145,60 @@ impl Turns {
         // Unless all are taken, and start, the next look is one that takes whatever waits.
         memory.has_more = true;
         let looked = Box::pin(look.take_recorded(transaction, workspaces, runs)).await?;
-        Ok(looked.map(|looked| TakenAlong {
+        let Some(mut looked) = looked else {
+            return Ok(None);
+        };
+        let early = self.execute_early(&mut looked).await;
+        let early = self.begin_early(transaction, early).await?;
+        Ok(Some(TakenAlong {
             turns: self,
             memory,
             looked: Some(looked),
+            early,
         }))
+    }
+
+    /// Executes what was loaded with the taking, as far as it comes without waiting.
+    async fn execute_early(&self, looked: &mut Looked) -> EarlyRuns {
+        let since = Instant::now();
+        let mut early = EarlyRuns::new();
+        for one in &looked.taken {
+            let key = one.turn.key();
+            if since.elapsed() > MOMENT {
+                break;
+            }
+            let Some(loaded) = looked.loaded.remove(&key) else {
+                continue;
+            };
+            let recording = Arc::<Recording>::default();
+            let place = self
+                .hand
+                .take(one.turn, one.account, Some(recording.clone()));
+            let executing = executing(self.executor.clone(), *one, Some(loaded), place);
+            let run = EarlyRun::start(recording, executing).await;
+            early.extend(run.map(|run| (key, run)));
+        }
+        early
+    }
+
+    /// Begins the attempts that they are about to begin.
+    async fn begin_early(
+        &self,
+        transaction: &Transaction<'_>,
+        mut early: EarlyRuns,
+    ) -> Result<EarlyRuns, DatabaseError> {
+        let runs = early.values_mut();
+        let about = runs.filter_map(|run| run.recording.beginning().map(|one| (one, run)));
+        let (beginnings, runs): (Vec<_>, Vec<_>) = about.unzip();
+        if !runs.is_empty() {
+            let beginnings: Vec<&Beginning> = beginnings.iter().map(|one| &**one).collect();
+            let lease = self.executor.timeouts.lease;
+            let begun = begin_within(transaction, &beginnings, lease).await?;
+            for (run, begun) in runs.into_iter().zip(begun) {
+                run.begun = Some(begun);
+            }
+        }
+        Ok(early)
     }
 
     /// Takes runs until `stop`. Those in progress go on as tasks.
@@ -168,7 +241,7 @@ impl Turns {
         match self.worker.database.transaction("take_runs", &look).await {
             Ok(looked) => {
                 if let Some(looked) = looked {
-                    self.start(looked, memory);
+                    self.start(looked, EarlyRuns::new(), memory);
                 }
                 Ok(())
             }
@@ -196,32 +269,34 @@ impl Turns {
         }
     }
 
-    /// Loads the runs that were taken together and executes each as a task of its own.
-    fn start(&self, looked: Looked, memory: &mut LookMemory) {
+    /// Goes on with those of the runs taken that are in progress already; loads the others together
+    /// and executes each. Each is a task of its own.
+    fn start(&self, looked: Looked, mut early: EarlyRuns, memory: &mut LookMemory) {
         *memory = looked.memory;
-        let (runs, mut loaded) = (looked.taken, looked.loaded);
-        if runs.is_empty() {
+        metrics::RUNS_TAKEN.increment(looked.taken.len() as u64);
+        let mut loaded = looked.loaded;
+        let mut others: Vec<(TakenRun, Place)> = Vec::new();
+        for one in looked.taken {
+            match early.remove(&one.turn.key()) {
+                Some(run) => drop(self.tasks.spawn(run.recorded())),
+                None => others.push((one, self.hand.take(one.turn, one.account, None))),
+            }
+        }
+        if others.is_empty() {
             return;
         }
-        metrics::RUNS_TAKEN.increment(runs.len() as u64);
         let executor = self.executor.clone();
         let tasks = self.tasks.clone();
-        let take = |one: &TakenRun| (*one, self.hand.take(one.turn, one.account));
-        let taken: Vec<(TakenRun, Place)> = runs.iter().map(take).collect();
         self.tasks.spawn(async move {
-            let is_left = |one: &TakenRun| !loaded.contains_key(&one.turn.key());
-            let left: Vec<_> = runs.into_iter().filter(is_left).collect();
+            let left = others.iter().map(|(one, _)| *one);
+            let left = left.filter(|one| !loaded.contains_key(&one.turn.key()));
+            let left: Vec<_> = left.collect();
             // Where that fails, each run finds out by itself.
             let loading = load::load(&executor.database, &left).await;
             loaded.extend(loading.unwrap_or_default());
-            for (one, place) in taken {
-                let run_id = one.turn.run;
-                let workspace_id = one.turn.workspace;
-                // Every line that is logged meanwhile names the run, whatever the level.
-                let span = tracing::error_span!("run", %run_id, %workspace_id);
+            for (one, place) in others {
                 let loaded = loaded.remove(&one.turn.key());
-                let executing = executor.clone().execute(one, loaded, place);
-                tasks.spawn(executing.instrument(span));
+                tasks.spawn(executing(executor.clone(), one, loaded, place));
             }
         });
     }
@@ -231,4 +306,17 @@ impl Turns {
         // Where this fails, others notice by the time of its last report.
         let _ = store::forget_worker(&worker.database, worker.id).await;
     }
+}
+
+/// Executes a run that was taken.
+fn executing(
+    executor: Arc<Executor>,
+    one: TakenRun,
+    loaded: Option<Loaded>,
+    place: Place,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Every line that is logged meanwhile names the run, whatever the level.
+    let (run_id, workspace_id) = (one.turn.run, one.turn.workspace);
+    let span = tracing::error_span!("run", %run_id, %workspace_id);
+    executor.execute(one, loaded, place).instrument(span)
 }
