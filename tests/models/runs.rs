@@ -11,12 +11,13 @@
 //! Every step is a transaction that is flushed, except for a take, which the database may forget
 //! until something that is flushed comes after it. A run that is taken by the transaction that
 //! records it, and whose first attempt begins with it, are a take and a beginning with nothing
-//! between them; if that commit is unseen, it is as if the worker had died then. Between any two
-//! steps a worker may die, be paused, or be cut off from the database: its lease ends, another one
-//! goes on, and the first one may come back and send or write what it was about to. A commit may be
-//! unseen, and is then repeated; an answer may be lost. People cancel, hold, change the policy,
-//! answer the question that they looked at earlier, and retry. Left out are what a policy denies, a
-//! member's right to approve and an account's connection: they are asked where the policy is.
+//! between them; if that commit is unseen, nothing is sent, and the attempt is withdrawn. Between
+//! any two steps a worker may die, be paused, or be cut off from the database: its lease ends,
+//! another one goes on, and the first one may come back and send or write what it was about to. A
+//! commit may be unseen, and is then repeated; an answer may be lost. People cancel, hold, change
+//! the policy, answer the question that they looked at earlier, and retry. Left out are what a
+//! policy denies, a member's right to approve and an account's connection: they are asked where the
+//! policy is.
 //!
 //! In the last scope a second workspace has such a run, too, and one worker has places for both.
 //! Its statements are for both, although they are one step after the other here. Somebody may lock
@@ -122,8 +123,9 @@ flaws! {
     /// A question whose time has passed stays open, if the agent whose call was denied goes on.
     DenialLeavesQuestion breaks OPEN in CALL;
     SendBeforeCommit breaks COUNTED in ALLOWED;
-    /// Who does not know whether its attempt has begun says that nothing was sent in it.
-    WithdrawsUnseen breaks COUNTED in ALLOWED;
+    /// Who does not know whether its attempt has begun says that nothing was sent in that of
+    /// another turn.
+    WithdrawsWithoutTurn breaks COUNTED in ALLOWED;
     /// An agent's model is told that a call failed which may have been done.
     TellsUnknown breaks TOLD in CALL;
     NewKeyAlways breaks KEYS in ALLOWED;
@@ -323,7 +325,7 @@ impl Worker {
 
     /// It may send, or has an answer that is not recorded.
     fn has_open(&self) -> bool {
-        matches!(self.stage, Begun | Answered(_))
+        matches!(self.stage, Begun | Answered(Done | Refused | Busy | Lost))
     }
 }
 
@@ -594,13 +596,15 @@ impl Execution {
         let left = (worker.unanswered + 1).saturating_sub(settled);
         let (state, then) = match outcome {
             Done => (Succeeded, Running),
-            Unsent => (Retrying, Retrying),
+            Unsent => (Retrying, Fresh),
             _ if is_final => self.fails(worker, left, Failed),
             _ => (Retrying, Retrying),
         };
         let is_ours = s.is_of_turn(worker.turn);
         let action = &mut s.actions[worker.action];
-        let is_latest = action.begun == attempt;
+        // What was not sent is for the turn to say in which the attempt began.
+        let may_say = outcome != Unsent || is_ours || is(Flaw::WithdrawsWithoutTurn);
+        let is_latest = action.begun == attempt && may_say;
         let counts = is_latest
             && (action.answered < attempt || is(Flaw::AnswerCountsTwice))
             && (is_ours || !is(Flaw::AnswerNeedsTurn));
@@ -899,7 +903,8 @@ impl Model for Execution {
                     if self.flaw == Flaw::SendBeforeCommit {
                         actions.push(Send(id, Done));
                     }
-                    if self.flaw == Flaw::WithdrawsUnseen {
+                    // With its recording, whose commit is unseen.
+                    if worker.begun == 0 && !worker.was_asked {
                         actions.push(Send(id, Unsent));
                     }
                 }

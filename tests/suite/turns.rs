@@ -237,11 +237,11 @@ async fn recording_fails_for_no_look() {
     assert_eq!(peer.received().len(), runs as usize);
 }
 
-/// The answer to a commit is lost by which a run was recorded and taken: it is let go of, and
-/// nobody waits for the end of its lease.
+/// The answer to a commit is lost by which a run was recorded, taken and begun: it is let go of,
+/// nobody waits for the end of its lease, and what was not sent does not count as sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_taken_unseen_is_let_go_of() {
-    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (peer, gate) = Peer::gated(200).await;
     let (world, gateway) = World::with_gateway().await;
     // The first answer of each submission.
     let loses = ["1*return(fail)"; TRIES as usize].join("->1*off->");
@@ -252,44 +252,60 @@ async fn what_was_taken_unseen_is_let_go_of() {
     let form = world.sending_form(&gateway, &peer).await;
     for number in 1..=TRIES {
         form.assert_accepts(&format!("k{number}")).await;
-        let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
         let mut is_taken = false;
-        eventually("taken, or over", async || {
+        eventually("taken, or sent", async || {
             is_taken = world.count(ALONG).await > 0;
-            is_taken || world.count(over).await == number
+            is_taken || peer.received().len() as i64 == number
         })
         .await;
-        world.await_state("succeeded", number).await;
-        assert_eq!(peer.received().len(), number as usize);
+        let received = peer.await_received(number as usize).await;
+        assert_eq!(received.len() as i64, number);
         if is_taken {
-            // Of the attempt that had begun nobody knows anything.
-            let second = "SELECT count(*) FROM run_actions WHERE begun = 2 AND answered = 2";
+            let second = "SELECT count(*) FROM run_actions WHERE begun = 2 AND unanswered = 1";
             world.assert_count(second, 1).await;
+        }
+        gate.add_permits(1);
+        world.await_state("succeeded", number).await;
+        if is_taken {
             return;
         }
+        gate.forget_permits(1);
         await_looks(&worker).await;
     }
     panic!("no run was taken along");
 }
 
-/// A run that is executed before its recording is committed sends nothing if that fails, and is
-/// recorded again.
+/// A run that is executed before its recording is committed sends nothing if that fails, and counts
+/// nothing as stored; it is recorded again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_recorded_sends_nothing() {
+async fn what_is_not_recorded_has_not_happened() {
     let peer = Peer::start(|_, _| Reply::Status(200)).await;
     let (world, gateway) = World::with_gateway().await;
     let fails = ["1*return(fail)"; TRIES as usize].join("->1*off->");
     let fails = format!("commit.record_runs.before={fails}");
-    let worker = world.worker_with(&[("FAILPOINTS", &*fails)]).await;
-    let form = world.sending_form(&gateway, &peer).await;
-    for number in 1..=5 {
-        form.assert_accepts(&format!("k{number}")).await;
+    let mut worker = world.worker_with(&[("FAILPOINTS", &*fails)]).await;
+    let forms = [
+        world.sending_form(&gateway, &peer).await,
+        world.sending_form(&gateway, &peer).await,
+    ];
+    let [sends, asks] = &forms;
+    world.decide(asks.workspace, "approve").await;
+    for number in 1..=4 {
+        sends.assert_accepts(&format!("k{number}")).await;
         world.await_state("succeeded", number).await;
+        asks.assert_accepts(&format!("k{number}")).await;
+        world.await_state("waiting_approval", number).await;
         await_looks(&worker).await;
     }
-    assert_eq!(peer.received().len(), 5);
+    assert_eq!(peer.received().len(), 4);
     let once = "SELECT count(*) FROM run_actions WHERE begun = 1 AND answered = 1";
-    world.assert_count(once, 5).await;
+    world.assert_count(once, 4).await;
+    worker.terminate();
+    worker.ended().await;
+    let stored = "SELECT sum(bytes)::bigint FROM stored_bytes WHERE webhook_id IS NULL";
+    let each = "SELECT (SELECT sum(octet_length(input) + 512) FROM runs)
+        + (SELECT sum(octet_length(request) + 512) FROM run_actions)";
+    assert_eq!(world.count(stored).await, world.count(each).await);
 }
 
 /// A run that ends without a request ends once it is recorded, not when its lease is over.

@@ -16,6 +16,9 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 /// The size up to which templates are small: 4 KiB of them, and 512 bytes of values.
 const SMALL: usize = 2 << 20;
 
+/// The size up to which that takes a fraction of a millisecond.
+pub(super) const VERY_SMALL: usize = SMALL / 8;
+
 /// The most that the templates of a release with these references can have to do, in bytes: those
 /// that they insert of the values, and what is made of these.
 pub(super) fn size(release: usize, values: usize, references: &References) -> usize {

@@ -61,7 +61,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{
     batches::Batches,
     budget::Budget,
-    evaluate::evaluate,
     parsed::Parsed,
     plan::Next,
     record::{Hindrance, TakenRun, Turn},
@@ -174,7 +173,9 @@ impl Executor {
         tracing::error!(%error, "the run can't be executed");
         let reason = "the run can't continue: this is a bug in Letterbox".to_owned();
         // Another turn would end the same way, until the run is given up.
-        let _ = self.end(taken.turn, End::Failed(reason), &place).await;
+        let _ = self
+            .write_of_run(taken.turn, Then::End(End::Failed(reason)), &place)
+            .await;
     }
 
     async fn advance(
@@ -185,21 +186,25 @@ impl Executor {
     ) -> Result<(), DatabaseError> {
         if taken.is_cancelled {
             // Whatever is written, it is cancelled with it.
-            let letting_go = self.write_of_run(taken.turn, Then::let_go(), place);
-            return letting_go.await.map(drop);
+            return self.write_of_run(taken.turn, Then::let_go(), place).await;
         }
         if taken.idle_turns > MAX_IDLE_TURNS {
             let reason = format!("given up: {MAX_IDLE_TURNS} turns in a row recorded no progress");
-            return self.end(taken.turn, End::Failed(reason), place).await;
+            return self
+                .write_of_run(taken.turn, Then::End(End::Failed(reason)), place)
+                .await;
         }
         let mut run = match self.load(taken, loaded, place).await {
             Ok(run) => run,
             Err(Hindrance::Lasting(reason)) => {
-                return self.end(taken.turn, End::Failed(reason), place).await;
+                return self
+                    .write_of_run(taken.turn, Then::End(End::Failed(reason)), place)
+                    .await;
             }
             Err(Hindrance::Local(reason)) => {
-                let leaving = self.write_of_run(taken.turn, left_for(&reason), place);
-                return leaving.await.map(drop);
+                return self
+                    .write_of_run(taken.turn, left_for(&reason), place)
+                    .await;
             }
             Err(Hindrance::Database(error)) => return Err(error),
         };
@@ -250,7 +255,7 @@ impl Executor {
         let values = self.values(run, &next.action.references).await?;
         let condition = condition.clone();
         let context = values.context.clone();
-        let holds = evaluate(run.size_of(next.action), move || condition.holds(&context));
+        let holds = run.evaluate(next.action, move || condition.holds(&context));
         let branch: Branch = holds.await?.into();
         Ok(Outcome::GoOn(run.key(next), Change::Chose(branch)))
     }
@@ -312,20 +317,16 @@ impl Executor {
         Ok(true)
     }
 
-    async fn end(&self, turn: Turn, end: End, place: &Place) -> Result<(), DatabaseError> {
-        let ending = self.write_of_run(turn, Then::End(end), place);
-        ending.await.map(drop)
-    }
-
     /// Writes what becomes of a run that can't be loaded.
     async fn write_of_run(
         &self,
         turn: Turn,
         then: Then,
         place: &Place,
-    ) -> Result<Written, DatabaseError> {
+    ) -> Result<(), DatabaseError> {
         place.recorded().await;
-        self.write(&Transition::of_run(turn, then)).await
+        let transition = Transition::of_run(turn, None, then);
+        self.write(&transition).await.map(drop)
     }
 
     /// Writes a transition, and tries again for as long as the database is unavailable.

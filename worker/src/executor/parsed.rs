@@ -10,7 +10,7 @@ use letterbox_database::{Database, DatabaseError};
 use letterbox_workflow::{LANGUAGE, Policy, release::Release};
 use tokio::sync::Mutex;
 
-use super::{evaluate::evaluate, record::Hindrance, store::load};
+use super::{evaluate::evaluate, record::Hindrance, store::load, turns::Place};
 
 /// Bytes of JSON texts whose parsed forms are kept.
 const MAX_RELEASES: u64 = 16 << 20;
@@ -41,17 +41,20 @@ impl Parsed {
         }
     }
 
-    /// The actions of a release, or why they can't be executed.
+    /// The actions of a release, or why they can't be executed. It is loaded for runs that are
+    /// recorded.
     pub(super) async fn release(
         &self,
         workspace: WorkspaceId,
         workflow: WorkflowId,
         release: ReleaseId,
+        place: &Place,
     ) -> Result<Result<Arc<Release>, Hindrance>, DatabaseError> {
         let key = (workspace, release);
         if let Some(known) = self.releases.get(&key) {
             return Ok(known.map_err(Hindrance::Lasting));
         }
+        place.recorded().await;
         let loading = self.loading.get_or_make(&workspace, Arc::default);
         let _loading = loading.lock().await;
         if let Some(known) = self.releases.get(&key) {
@@ -85,6 +88,11 @@ impl Parsed {
         }
         self.releases.insert_bytes(key, loaded.clone(), length);
         Ok(loaded.map_err(Hindrance::Lasting))
+    }
+
+    /// Whether a policy is in hand.
+    pub(super) fn has_policy(&self, workspace: WorkspaceId, version: i32) -> bool {
+        version == 0 || self.policies.get(&(workspace, version)).is_some()
     }
 
     /// A version of the policy of a workspace, or why it can't be read. 0 is the default policy.

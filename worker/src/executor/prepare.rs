@@ -13,7 +13,6 @@ use url::Url;
 
 use super::{
     Executor,
-    evaluate::evaluate,
     plan::Next,
     record::{Account, ActionRecord, Circumstances, Hindrance},
     run_in_progress::RunInProgress,
@@ -52,6 +51,9 @@ impl Sending<'_> {
     pub(super) async fn prepare(&self, now: Circumstances) -> Result<Prepared, Hindrance> {
         let parsed = &self.executor.parsed;
         let workspace = self.run.turn.workspace;
+        if !parsed.has_policy(workspace, now.policy_version) {
+            self.run.place.recorded().await;
+        }
         let policy = || parsed.policy(workspace, now.policy_version);
         let policy = self.executor.persist(policy).await??;
         if !now.owner_may_run {
@@ -129,10 +131,8 @@ impl Sending<'_> {
         let base_url = base_url(account)?;
         let rendering = Arc::clone(self.outgoing);
         let rendered = move || rendering.render(&base_url, &context.renderer());
-        let request = with_sender(
-            evaluate(self.run.size_of(next.action), rendered).await?,
-            account,
-        );
+        let request = self.run.evaluate(next.action, rendered).await?;
+        let request = with_sender(request, account);
         let shown = self.outgoing.shown(&request);
         let by_account = |request| RenderedRequest {
             account_id: account.id,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
@@ -19,7 +20,7 @@ use letterbox_workflow::{
 use parking_lot::Mutex;
 
 use super::{
-    evaluate::size,
+    evaluate::{VERY_SMALL, evaluate, size},
     kept_answers::Answers,
     plan::{self, Next},
     record::{ActionRecord, Circumstances, Turn},
@@ -75,11 +76,20 @@ impl RunInProgress<'_> {
         self.stored.load(Ordering::Relaxed) + bytes <= MAX_STORED
     }
 
-    /// The size of the templates of an action.
-    pub(super) fn size_of(&self, action: &Action) -> usize {
+    /// What templates of an action give. Others wait for the recording: only those that are very
+    /// small are evaluated before it is committed.
+    pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
+        &self,
+        action: &Action,
+        templates: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, String> {
         let failing = self.failing.as_ref().map_or(0, String::len);
         let values = self.input + self.stored.load(Ordering::Relaxed) + failing;
-        size(self.release.length, values, &action.references)
+        let size = size(self.release.length, values, &action.references);
+        if size > VERY_SMALL {
+            self.place.recorded().await;
+        }
+        evaluate(size, templates).await
     }
 
     /// Which action is written about.

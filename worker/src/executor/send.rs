@@ -166,6 +166,7 @@ impl Sending<'_> {
         match permission(decision, self.record.approval, limit) {
             Permission::Granted => {}
             Permission::Awaited(limit) => {
+                self.run.place.recorded().await;
                 self.count_request(&decided);
                 let change = Change::AwaitsApproval(decided);
                 return Ok(self.leave(change, Then::AwaitApproval(limit)));
@@ -200,6 +201,7 @@ impl Sending<'_> {
         let workspace = self.run.turn.workspace;
         let owner = self.run.owner;
         let database = &self.executor.database;
+        self.run.place.recorded().await;
         let ask = || store::load::circumstances(database, workspace, owner, account);
         self.executor.persist(ask).await
     }

@@ -67,12 +67,12 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// What becomes of a run, and nothing else.
-    pub fn of_run(turn: Turn, then: Then) -> Arc<Self> {
+    /// What becomes of a run, and at most what has happened to an action.
+    pub fn of_run(turn: Turn, action: Option<(ActionKey, Change)>, then: Then) -> Arc<Self> {
         Arc::new(Self {
             turn,
             before: None,
-            action: None,
+            action,
             sealed: None,
             then,
         })

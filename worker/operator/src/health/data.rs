@@ -14,62 +14,45 @@ pub(super) const LATE_SECONDS: f64 = 60.0;
 
 /// After how long what is not fine is counted again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The time in an id, as seconds since 1970.
-macro_rules! seconds_of {
-    ($id:literal) => {
-        concat!(
-            "(('x' || left(translate(",
-            $id,
-            "::text, '-', ''), 12))::bit(48)::bigint / 1000.0)::float8"
-        )
-    };
-}
-
-/// Claims of the last hours that were published, and of which nothing was stored, in workspaces
-/// whose doors are not all closed: those may be being deleted.
-macro_rules! unprocessed {
-    ($claims:literal, $stored:literal, $door:literal) => {
-        concat!(
-            "
-SELECT count(*) AS count, extract(epoch FROM clock_timestamp())::float8 - min(",
-            seconds_of!("claim_id"),
-            ") AS oldest_seconds
-FROM ",
-            $claims,
-            " c
-WHERE ",
-            seconds_of!("claim_id"),
-            " > extract(epoch FROM clock_timestamp())::float8 - $1::float8 * 3600
-  AND NOT EXISTS (",
-            $stored,
-            ")
-  AND EXISTS (",
-            $door,
-            ")
-  AND NOT EXISTS (SELECT FROM open_batches o WHERE o.batch_id = c.batch_id)
-  AND NOT EXISTS (SELECT FROM spilled_messages s WHERE s.batch_id = c.batch_id)"
-        )
-    };
-}
 
 statements! {
+    // Of both only those of workspaces whose doors are not all closed: those may be being deleted.
+    // When it was claimed is part of its id, in milliseconds since 1970.
+
     /// Deliveries that were accepted, do not wait in the spill, and are no signal yet.
-    UNPROCESSED_DELIVERIES = check_deliveries unprocessed!("webhook_deliveries",
-        "SELECT FROM signals s
-         WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.claim_id",
-        "SELECT FROM webhooks w
-         WHERE w.workspace_id = c.workspace_id AND w.deleted_at IS NULL");
+    UNPROCESSED_DELIVERIES = check_deliveries "
+SELECT count(*) AS count,
+       extract(epoch FROM clock_timestamp())::float8 - min(claimed) AS oldest_seconds
+FROM (
+    SELECT *, (('x' || left(translate(claim_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+        ::float8 AS claimed
+    FROM webhook_deliveries) AS c
+WHERE claimed > extract(epoch FROM clock_timestamp())::float8 - $1::float8 * 3600
+  AND NOT EXISTS (SELECT FROM signals s
+                  WHERE s.workspace_id = c.workspace_id AND s.signal_id = c.claim_id)
+  AND EXISTS (SELECT FROM webhooks w
+              WHERE w.workspace_id = c.workspace_id AND w.deleted_at IS NULL)
+  AND NOT EXISTS (SELECT FROM open_batches o WHERE o.batch_id = c.batch_id)
+  AND NOT EXISTS (SELECT FROM spilled_messages s WHERE s.batch_id = c.batch_id)";
 
     /// Submissions that were accepted, do not wait in the spill, and are no run yet, nor one that
     /// retention has deleted.
-    UNPROCESSED_SUBMISSIONS = check_submissions unprocessed!("form_submissions",
-        "SELECT FROM runs r
-         WHERE r.workspace_id = c.workspace_id AND r.run_id = c.claim_id
-         UNION ALL
-         SELECT FROM erased_runs e
-         WHERE e.workspace_id = c.workspace_id AND e.run_id = c.claim_id",
-        "SELECT FROM workflows w
-         WHERE w.workspace_id = c.workspace_id AND w.state <> 'deleted'");
+    UNPROCESSED_SUBMISSIONS = check_submissions "
+SELECT count(*) AS count,
+       extract(epoch FROM clock_timestamp())::float8 - min(claimed) AS oldest_seconds
+FROM (
+    SELECT *, (('x' || left(translate(claim_id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+        ::float8 AS claimed
+    FROM form_submissions) AS c
+WHERE claimed > extract(epoch FROM clock_timestamp())::float8 - $1::float8 * 3600
+  AND NOT EXISTS (SELECT FROM runs r
+                  WHERE r.workspace_id = c.workspace_id AND r.run_id = c.claim_id)
+  AND NOT EXISTS (SELECT FROM erased_runs e
+                  WHERE e.workspace_id = c.workspace_id AND e.run_id = c.claim_id)
+  AND EXISTS (SELECT FROM workflows w
+              WHERE w.workspace_id = c.workspace_id AND w.state <> 'deleted')
+  AND NOT EXISTS (SELECT FROM open_batches o WHERE o.batch_id = c.batch_id)
+  AND NOT EXISTS (SELECT FROM spilled_messages s WHERE s.batch_id = c.batch_id)";
 
     /// Batches that were claimed, and of which nobody knows whether they were published.
     INTERRUPTED_BATCHES = interrupted_batches_status "

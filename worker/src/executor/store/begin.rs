@@ -125,38 +125,9 @@ pub async fn begin(
 }
 
 /// The same in a transaction.
-pub async fn begin_within(
-    transaction: &Transaction<'_>,
-    beginnings: &[&Beginning],
-    lease: Duration,
-) -> Result<Vec<Option<Uuid>>, DatabaseError> {
-    let all = || beginnings.iter().copied();
-    let asked = all().filter(|one| one.was_asked);
-    let asked = Vec::from_iter(asked.map(|one| RunRow::of_action(one.turn, &one.action)));
-    let turns = Vec::from_iter(all().map(|one| RunRow::of_turn(one.turn)));
-    let before = all().filter_map(|one| ActionRow::happened(one.turn, &one.before));
-    let before = Vec::from_iter(before);
-    let attempts = Vec::from_iter(all().map(ActionRow::begun));
-    let lease = lease.as_secs_f64();
-    let margin = MARGIN.as_secs_f64();
-    let ((), _, _, begun, ()) = try_join!(
-        biased;
-        unless_empty(&asked, |asked| lock_asked(transaction, asked)),
-        // The statement that begins looks again at what holds once the rows are locked.
-        hold_runs(transaction, &turns),
-        unless_empty(&before, |before| record_changes(transaction, before)),
-        begin_attempts(transaction, &attempts, lease, margin),
-        unless_empty(&asked, |asked| withdraw_questions(transaction, asked)),
-    )?;
-    let begun = begun.into_iter().map(|one| (one.run, one.idempotency_key));
-    let begun: HashMap<_, _> = begun.collect();
-    let keys = all().map(|one| begun.get(&one.turn.key()).copied());
-    Ok(keys.collect())
-}
-
-struct BeginAttempts<'b> {
-    beginnings: &'b [&'b Beginning],
-    lease: Duration,
+pub struct BeginAttempts<'b> {
+    pub beginnings: &'b [&'b Beginning],
+    pub lease: Duration,
 }
 
 impl Work for BeginAttempts<'_> {
@@ -166,7 +137,27 @@ impl Work for BeginAttempts<'_> {
         &self,
         transaction: &Transaction<'_>,
     ) -> Result<Option<Self::Output>, DatabaseError> {
-        let begun = begin_within(transaction, self.beginnings, self.lease);
-        begun.await.map(Some)
+        let all = || self.beginnings.iter().copied();
+        let asked = all().filter(|one| one.was_asked);
+        let asked = Vec::from_iter(asked.map(|one| RunRow::of_action(one.turn, &one.action)));
+        let turns = Vec::from_iter(all().map(|one| RunRow::of_turn(one.turn)));
+        let before = all().filter_map(|one| ActionRow::happened(one.turn, &one.before));
+        let before = Vec::from_iter(before);
+        let attempts = Vec::from_iter(all().map(ActionRow::begun));
+        let lease = self.lease.as_secs_f64();
+        let margin = MARGIN.as_secs_f64();
+        let ((), _, _, begun, ()) = try_join!(
+            biased;
+            unless_empty(&asked, |asked| lock_asked(transaction, asked)),
+            // The statement that begins looks again at what holds once the rows are locked.
+            hold_runs(transaction, &turns),
+            unless_empty(&before, |before| record_changes(transaction, before)),
+            begin_attempts(transaction, &attempts, lease, margin),
+            unless_empty(&asked, |asked| withdraw_questions(transaction, asked)),
+        )?;
+        let begun = begun.into_iter().map(|one| (one.run, one.idempotency_key));
+        let begun: HashMap<_, _> = begun.collect();
+        let keys = all().map(|one| begun.get(&one.turn.key()).copied());
+        Ok(Some(keys.collect()))
     }
 }

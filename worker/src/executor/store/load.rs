@@ -120,12 +120,13 @@ SELECT policy FROM policies WHERE workspace_id = $1 AND version = $2";
 
 /// A loaded run, with its records by action.
 pub type Loaded = (RunFacts, HashMap<String, ActionRecord>);
+pub type AllLoaded = HashMap<TurnKey, Loaded>;
 
 /// Loads runs, each to call an account, by run, without what they have done.
 pub async fn load_new<C: Client>(
     client: &C,
     runs: impl Iterator<Item = (TurnKey, Option<AccountId>)>,
-) -> Result<HashMap<TurnKey, Loaded>, C::Error> {
+) -> Result<AllLoaded, C::Error> {
     let rows = runs.map(|(key, account)| RunRow::of_run(key, account));
     let rows: Vec<RunRow<'_>> = rows.collect();
     if rows.is_empty() {
@@ -138,10 +139,7 @@ pub async fn load_new<C: Client>(
 }
 
 /// Loads runs that were taken, by run.
-pub async fn load(
-    database: &Database,
-    taken: &[TakenRun],
-) -> Result<HashMap<TurnKey, Loaded>, DatabaseError> {
+pub async fn load(database: &Database, taken: &[TakenRun]) -> Result<AllLoaded, DatabaseError> {
     let all = taken.iter().map(|one| (one.turn.key(), one.account));
     let mut loaded = load_new(database, all).await?;
 

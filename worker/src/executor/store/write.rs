@@ -20,7 +20,8 @@ use crate::executor::transition::{Then, Transition, Written};
 
 statements! {
     /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
-    /// A late one changes the state of its action if it succeeded, or failed while a person is
+    /// That nothing was sent is only for the turn to say in which it began, if that lasts. A late
+    /// one changes the state of its action if it succeeded, or failed while a person is
     /// asked. One that does not count leaves what the attempt before it has failed with.
     fn record_answers(answers: &[ActionRow<'_>]) -> Vec<(WorkspaceId, RunId)> = "
 UPDATE run_actions a SET
@@ -45,6 +46,9 @@ UPDATE run_actions a SET
 FROM unnest($1::action_change[]) AS i
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = i.action_id
   AND a.begun = i.attempt AND a.answered < i.attempt
+  AND (i.counts OR EXISTS (SELECT FROM active_runs t
+                           WHERE t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+                             AND t.state = 'taken' AND t.turn = i.turn))
 RETURNING a.workspace_id, a.run_id";
 
     /// Writes what has happened to actions otherwise, for the turns that last, unless an attempt

@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::{
-    early::{Begun, Recording},
     fairness::Lane,
+    recording::{Begun, Recording},
 };
 use crate::{
     executor::{record::Turn, transition::Beginning},
@@ -164,7 +164,7 @@ impl Place {
     /// Waits until the run is recorded.
     pub(in crate::executor) async fn recorded(&self) {
         if let Some(recording) = &self.recording {
-            recording.wait().await;
+            recording.committed.wait().await;
         }
     }
 

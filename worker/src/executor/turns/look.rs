@@ -21,7 +21,7 @@ use super::{
 };
 use crate::executor::{
     record::TakenRun,
-    store::load::{Loaded, load_new},
+    store::load::{AllLoaded, load_new},
 };
 
 /// Maximum number of runs whose time has come that one look takes up.
@@ -91,8 +91,6 @@ pub(super) struct Look<'l> {
 
 pub(super) struct Looked {
     pub(super) taken: Vec<TakenRun>,
-    /// What is loaded of those in their first turn already.
-    pub(super) loaded: HashMap<(WorkspaceId, RunId), Loaded>,
     pub(super) memory: LookMemory,
 }
 
@@ -121,14 +119,14 @@ impl Work for Look<'_> {
 }
 
 impl Look<'_> {
-    /// Takes runs that this transaction has recorded, if nothing else waits. Does not wait for
-    /// another look.
+    /// Takes runs that this transaction has recorded, if nothing else waits; and loads few of them,
+    /// as what they are in their first turn. Does not wait for another look.
     pub(super) async fn take_recorded(
         &self,
         transaction: &Transaction<'_>,
         workspaces: &[WorkspaceId],
         runs: &[RunId],
-    ) -> Result<Option<Looked>, DatabaseError> {
+    ) -> Result<Option<(Looked, AllLoaded)>, DatabaseError> {
         let ((is_locked,), mut recorded, seen) = try_join!(
             biased;
             store::try_lock_turns(transaction),
@@ -148,17 +146,13 @@ impl Look<'_> {
         recorded.retain(|one| !self.has(one) && choice.room(one.lane) > 0);
         let few = recorded.iter().take(FEW);
         let few = few.map(|one| (one.key(), one.lane.account));
-        let (mut looked, mut loaded) = try_join!(
+        let (mut looked, loaded) = try_join!(
             biased;
             self.take(transaction, &seen, &choice, &recorded, false),
             load_new(transaction, few),
         )?;
-        let first = looked.taken.iter().filter(|one| one.is_first);
-        let first: HashSet<_> = first.map(|one| one.turn.key()).collect();
-        loaded.retain(|key, _| first.contains(key));
-        looked.loaded = loaded;
         looked.memory.has_more = looked.taken.len() < number;
-        Ok(Some(looked))
+        Ok(Some((looked, loaded)))
     }
 
     async fn see(&self, transaction: &Transaction<'_>, all: bool) -> Result<Seen, DatabaseError> {
@@ -198,12 +192,7 @@ impl Look<'_> {
                 || seen.lanes.len() == MAX_LANES,
             is_full,
         };
-        let loaded = HashMap::new();
-        Ok(Looked {
-            taken,
-            loaded,
-            memory,
-        })
+        Ok(Looked { taken, memory })
     }
 
     fn has(&self, one: &Candidate) -> bool {

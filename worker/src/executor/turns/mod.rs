@@ -3,13 +3,13 @@
 //! workers.
 //!
 //! A run that this worker records is taken by the transaction that records it, if nothing else
-//! waits, and its first attempt begins with it. One that it lets go of is looked for at once, others
-//! within 100 ms. What is beyond the limits waits in the database, where it costs nothing.
+//! waits, and its first attempt begins with it. One that it lets go of is looked for at once,
+//! others within 100 ms. What is beyond the limits waits in the database, where it costs nothing.
 
-mod early;
 pub mod fairness;
 mod hand;
 mod look;
+mod recording;
 pub mod store;
 
 use std::{
@@ -19,8 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::{FutureExt, future::BoxFuture, poll};
 use letterbox_common::ids::{RunId, WorkspaceId};
-use letterbox_database::{DatabaseError, Transaction};
+use letterbox_database::{DatabaseError, Transaction, Work};
 use tokio::{
     runtime::Handle,
     sync::{Mutex, MutexGuard},
@@ -28,23 +29,23 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
-use self::{
-    early::{EarlyRun, Recording},
-    look::{Look, LookMemory, Looked},
-};
 pub(crate) use self::{fairness::Limits, hand::Hand};
 pub(super) use self::{
     hand::{Call, Place},
     store::STATEMENTS,
 };
+use self::{
+    look::{Look, LookMemory, Looked},
+    recording::{Begun, Recording},
+};
 use super::{
     Executor,
     record::TakenRun,
     store::{
-        begin::begin_within,
-        load::{self, Loaded},
+        begin::BeginAttempts,
+        load::{self, AllLoaded, Loaded},
     },
-    transition::{Beginning, Then, Transition, Written},
+    transition::{Beginning, Change, Then, Transition, Written},
 };
 use crate::{metrics, worker::Worker};
 
@@ -57,14 +58,22 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 const FLOOD: usize = 10_000;
 /// When to let go of runs of which it is unknown whether they were taken, in seconds.
 const UNSEEN_PAUSES: [u64; 3] = [1, 5, 15];
+/// After how long no further run is executed in a transaction that holds the lock of the turns.
+const MOMENT: Duration = Duration::from_millis(2);
 /// Pause while the database is unavailable.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long runs are executed in a transaction that holds the lock of the turns.
-const MOMENT: Duration = Duration::from_millis(2);
-
 /// Runs in progress that are not known to be recorded yet.
 type EarlyRuns = HashMap<(WorkspaceId, RunId), EarlyRun>;
+
+/// A run that is executed as far as it comes without its recording.
+struct EarlyRun {
+    recording: Arc<Recording>,
+    executing: BoxFuture<'static, ()>,
+    /// What it begins with its recording.
+    beginning: Option<Arc<Beginning>>,
+    begun: Option<Begun>,
+}
 
 /// Takes runs and starts them.
 pub(crate) struct Turns {
@@ -81,10 +90,10 @@ pub(crate) struct Turns {
 /// Runs that were taken by the transaction that has recorded them.
 pub(crate) struct TakenAlong<'t> {
     turns: &'t Turns,
-    memory: MutexGuard<'t, LookMemory>,
     looked: Option<Looked>,
-    /// Those that are in progress already.
+    /// Those that are in progress already; given up before another one looks.
     early: EarlyRuns,
+    memory: MutexGuard<'t, LookMemory>,
 }
 
 impl TakenAlong<'_> {
@@ -99,20 +108,25 @@ impl TakenAlong<'_> {
 }
 
 impl Drop for TakenAlong<'_> {
-    /// Whether it is committed is unknown: lets go of them, again and again until that is seen. An
-    /// attempt that has begun with it stays unanswered: if it has not begun, one of that number may
-    /// be another, which was sent.
+    /// Whether it is committed is unknown: lets go of them, again and again until that is seen.
+    /// What has begun with it was not sent.
     fn drop(&mut self) {
         let (Some(looked), Ok(runtime)) = (self.looked.take(), Handle::try_current()) else {
             return;
         };
         for one in looked.taken {
+            let early = self.early.remove(&one.turn.key());
+            let withdrawn = early.and_then(|early| {
+                let begun = early.beginning?;
+                let change = Change::Withdrawn(begun.attempt());
+                Some((begun.action.clone(), change))
+            });
+            let letting_go = Transition::of_run(one.turn, withdrawn, Then::let_go());
             let executor = self.turns.executor.clone();
             let letting_go = async move {
                 for pause in UNSEEN_PAUSES {
                     let stop = executor.stop.cancelled();
                     let _ = tokio::time::timeout(Duration::from_secs(pause), stop).await;
-                    let letting_go = Transition::of_run(one.turn, Then::let_go());
                     let written = executor.write(&letting_go).await;
                     let is_seen = written.is_ok_and(|written| written != Written::NotOurs);
                     if executor.stop.is_cancelled() || is_seen {
@@ -145,11 +159,11 @@ impl Turns {
         // Unless all are taken, and start, the next look is one that takes whatever waits.
         memory.has_more = true;
         let looked = Box::pin(look.take_recorded(transaction, workspaces, runs)).await?;
-        let Some(mut looked) = looked else {
+        let Some((looked, loaded)) = looked else {
             return Ok(None);
         };
-        let early = self.execute_early(&mut looked).await;
-        let early = self.begin_early(transaction, early).await?;
+        let early = self.execute_early(transaction, &looked.taken, loaded);
+        let early = early.await?;
         Ok(Some(TakenAlong {
             turns: self,
             memory,
@@ -158,44 +172,50 @@ impl Turns {
         }))
     }
 
-    /// Executes what was loaded with the taking, as far as it comes without waiting.
-    async fn execute_early(&self, looked: &mut Looked) -> EarlyRuns {
+    /// Executes runs in their first turn as far as they come without waiting, for a moment, and
+    /// begins the attempts that they are about to begin.
+    async fn execute_early(
+        &self,
+        transaction: &Transaction<'_>,
+        taken: &[TakenRun],
+        mut loaded: AllLoaded,
+    ) -> Result<EarlyRuns, DatabaseError> {
         let since = Instant::now();
         let mut early = EarlyRuns::new();
-        for one in &looked.taken {
+        for one in taken.iter().filter(|one| one.is_first) {
             let key = one.turn.key();
-            if since.elapsed() > MOMENT {
-                break;
-            }
-            let Some(loaded) = looked.loaded.remove(&key) else {
+            let Some(loaded) = loaded.remove(&key).filter(|_| since.elapsed() < MOMENT) else {
                 continue;
             };
             let recording = Arc::<Recording>::default();
-            let place = self
-                .hand
-                .take(one.turn, one.account, Some(recording.clone()));
-            let executing = executing(self.executor.clone(), *one, Some(loaded), place);
-            let run = EarlyRun::start(recording, executing).await;
-            early.extend(run.map(|run| (key, run)));
+            let known = Some(recording.clone());
+            let place = self.hand.take(one.turn, one.account, known);
+            let mut executing = executing(self.executor.clone(), *one, Some(loaded), place).boxed();
+            if poll!(&mut executing).is_pending() {
+                let beginning = recording.beginning.lock().take();
+                let begun = None;
+                let run = EarlyRun {
+                    recording,
+                    executing,
+                    beginning,
+                    begun,
+                };
+                early.insert(key, run);
+            }
         }
-        early
-    }
-
-    /// Begins the attempts that they are about to begin.
-    async fn begin_early(
-        &self,
-        transaction: &Transaction<'_>,
-        mut early: EarlyRuns,
-    ) -> Result<EarlyRuns, DatabaseError> {
-        let runs = early.values_mut();
-        let about = runs.filter_map(|run| run.recording.beginning().map(|one| (one, run)));
-        let (beginnings, runs): (Vec<_>, Vec<_>) = about.unzip();
-        if !runs.is_empty() {
-            let beginnings: Vec<&Beginning> = beginnings.iter().map(|one| &**one).collect();
-            let lease = self.executor.timeouts.lease;
-            let begun = begin_within(transaction, &beginnings, lease).await?;
-            for (run, begun) in runs.into_iter().zip(begun) {
-                run.begun = Some(begun);
+        let runs = early.values_mut().filter_map(|run| {
+            let beginning: &Beginning = run.beginning.as_ref()?;
+            Some((beginning, &mut run.begun))
+        });
+        let (beginnings, runs): (Vec<_>, Vec<_>) = runs.unzip();
+        if !beginnings.is_empty() {
+            let begin = BeginAttempts {
+                beginnings: &beginnings,
+                lease: self.executor.timeouts.lease,
+            };
+            let begun = begin.run(transaction).await?;
+            for (run, begun) in runs.into_iter().zip(begun.into_iter().flatten()) {
+                *run = Some(begun);
             }
         }
         Ok(early)
@@ -274,11 +294,13 @@ impl Turns {
     fn start(&self, looked: Looked, mut early: EarlyRuns, memory: &mut LookMemory) {
         *memory = looked.memory;
         metrics::RUNS_TAKEN.increment(looked.taken.len() as u64);
-        let mut loaded = looked.loaded;
         let mut others: Vec<(TakenRun, Place)> = Vec::new();
         for one in looked.taken {
             match early.remove(&one.turn.key()) {
-                Some(run) => drop(self.tasks.spawn(run.recorded())),
+                Some(run) => {
+                    let _ = run.recording.committed.set(run.begun);
+                    self.tasks.spawn(run.executing);
+                }
                 None => others.push((one, self.hand.take(one.turn, one.account, None))),
             }
         }
@@ -288,12 +310,10 @@ impl Turns {
         let executor = self.executor.clone();
         let tasks = self.tasks.clone();
         self.tasks.spawn(async move {
-            let left = others.iter().map(|(one, _)| *one);
-            let left = left.filter(|one| !loaded.contains_key(&one.turn.key()));
-            let left: Vec<_> = left.collect();
+            let runs: Vec<TakenRun> = others.iter().map(|(one, _)| *one).collect();
             // Where that fails, each run finds out by itself.
-            let loading = load::load(&executor.database, &left).await;
-            loaded.extend(loading.unwrap_or_default());
+            let loaded = load::load(&executor.database, &runs).await;
+            let mut loaded = loaded.unwrap_or_default();
             for (one, place) in others {
                 let loaded = loaded.remove(&one.turn.key());
                 tasks.spawn(executing(executor.clone(), one, loaded, place));
