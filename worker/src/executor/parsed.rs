@@ -90,16 +90,13 @@ impl Parsed {
         Ok(loaded.map_err(Hindrance::Lasting))
     }
 
-    /// Whether a policy is in hand.
-    pub(super) fn has_policy(&self, workspace: WorkspaceId, version: i32) -> bool {
-        version == 0 || self.policies.get(&(workspace, version)).is_some()
-    }
-
     /// A version of the policy of a workspace, or why it can't be read. 0 is the default policy.
+    /// It is loaded for runs that are recorded.
     pub(super) async fn policy(
         &self,
         workspace: WorkspaceId,
         version: i32,
+        place: Option<&Place>,
     ) -> Result<Result<Arc<Policy>, String>, DatabaseError> {
         if version == 0 {
             return Ok(Ok(Arc::new(Policy::default())));
@@ -107,6 +104,9 @@ impl Parsed {
         let key = (workspace, version);
         if let Some(known) = self.policies.get(&key) {
             return Ok(known);
+        }
+        if let Some(place) = place {
+            place.recorded().await;
         }
         let (text,) = load::policy_text(&self.database, workspace, version).await?;
         let parsed = Policy::parse(&text).map(Arc::new);

@@ -51,10 +51,8 @@ impl Sending<'_> {
     pub(super) async fn prepare(&self, now: Circumstances) -> Result<Prepared, Hindrance> {
         let parsed = &self.executor.parsed;
         let workspace = self.run.turn.workspace;
-        if !parsed.has_policy(workspace, now.policy_version) {
-            self.run.place.recorded().await;
-        }
-        let policy = || parsed.policy(workspace, now.policy_version);
+        let place = Some(self.run.place);
+        let policy = || parsed.policy(workspace, now.policy_version, place);
         let policy = self.executor.persist(policy).await??;
         if !now.owner_may_run {
             return Err(RefusedReason::OwnerCannotRun.to_string().into());

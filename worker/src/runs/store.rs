@@ -141,14 +141,13 @@ impl Recorded for NewRun {
         if recorded.is_err() && is_taking && batch.turns.take().is_some() {
             recorded = recorder.store("record_runs", &batch, spilled).await;
         }
-        let RunCounts {
-            queued,
-            refused,
-            bytes,
-            taken,
-        } = recorded?;
-        for (workspace, bytes) in bytes {
-            recorder.stored_bytes.add(workspace, None, bytes);
+        let (inserted, taken) = recorded?;
+        let (mut queued, mut refused) = (0, 0);
+        for one in inserted {
+            queued += one.queued;
+            refused += one.refused;
+            let stored = &recorder.stored_bytes;
+            stored.add(one.workspace_id, None, one.bytes);
         }
         if taken.map_or(queued > 0, TakenAlong::start) {
             recorder.turns.hand.look();
@@ -188,17 +187,6 @@ struct Inserted {
     bytes: u64,
 }
 
-/// The new runs of a batch, by outcome.
-#[derive(Default)]
-struct RunCounts<'t> {
-    queued: u64,
-    refused: u64,
-    /// Bytes stored, by workspace.
-    bytes: Vec<(WorkspaceId, u64)>,
-    /// Those of them that were taken at once.
-    taken: Option<TakenAlong<'t>>,
-}
-
 impl<'a> RecordRuns<'a> {
     fn of(runs: &[&'a NewRun], max_daily_bytes: i64) -> Self {
         let by_key: BTreeMap<_, &'a NewRun> = runs
@@ -227,7 +215,8 @@ impl<'a> RecordRuns<'a> {
 }
 
 impl<'a> Work for RecordRuns<'a> {
-    type Output = RunCounts<'a>;
+    /// The new runs, and those of them that were taken at once.
+    type Output = (Vec<Inserted>, Option<TakenAlong<'a>>);
 
     async fn run(
         &self,
@@ -279,16 +268,6 @@ impl<'a> Work for RecordRuns<'a> {
             }
         };
         // At once, because most are new.
-        let (inserted, taken) = try_join!(biased; inserted, taken)?;
-        let mut counts = RunCounts {
-            taken,
-            ..RunCounts::default()
-        };
-        for one in inserted {
-            counts.queued += one.queued;
-            counts.refused += one.refused;
-            counts.bytes.push((one.workspace_id, one.bytes));
-        }
-        Ok(Some(counts))
+        try_join!(biased; inserted, taken).map(Some)
     }
 }

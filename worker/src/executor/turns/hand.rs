@@ -16,12 +16,10 @@ use letterbox_common::{
     process::metrics::OneMore,
 };
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SetOnce};
+use uuid::Uuid;
 
-use super::{
-    fairness::Lane,
-    recording::{Begun, Recording},
-};
+use super::fairness::Lane;
 use crate::{
     executor::{record::Turn, transition::Beginning},
     metrics,
@@ -147,6 +145,21 @@ impl Hand {
     }
 }
 
+/// What came of a beginning: its idempotency key, if all that it was decided by held.
+pub(super) type Begun = Option<Uuid>;
+
+/// What a run and the transaction that records it tell each other, if the run is executed while
+/// that is open: as far as it comes without waiting, or asking the database. Nothing of it is
+/// written, and nothing is sent, before the commit is known, but what is begun in the same
+/// transaction.
+#[derive(Default)]
+pub(super) struct Recording {
+    /// What the run is about to begin.
+    pub(super) beginning: Mutex<Option<Arc<Beginning>>>,
+    /// It is committed; what came of the beginning, if it began there.
+    pub(super) committed: SetOnce<Option<Begun>>,
+}
+
 /// The place of one run, until it is dropped.
 pub(in crate::executor) struct Place {
     hand: Hand,
@@ -170,7 +183,10 @@ impl Place {
 
     /// What came of this beginning, if the run is recorded with it.
     pub(in crate::executor) async fn begun(&self, beginning: &Arc<Beginning>) -> Option<Begun> {
-        self.recording.as_ref()?.begin(beginning).await
+        let open = |one: &&Arc<Recording>| !one.committed.initialized();
+        let recording = self.recording.as_ref().filter(open)?;
+        *recording.beginning.lock() = Some(beginning.clone());
+        *recording.committed.wait().await
     }
 
     /// Waits until the account of its lane may be called, by one run more; `None` if that takes too

@@ -9,7 +9,6 @@
 pub mod fairness;
 mod hand;
 mod look;
-mod recording;
 pub mod store;
 
 use std::{
@@ -30,13 +29,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
 pub(crate) use self::{fairness::Limits, hand::Hand};
+use self::{
+    hand::{Begun, Recording},
+    look::{Look, LookMemory, Looked},
+};
 pub(super) use self::{
     hand::{Call, Place},
     store::STATEMENTS,
-};
-use self::{
-    look::{Look, LookMemory, Looked},
-    recording::{Begun, Recording},
 };
 use super::{
     Executor,
