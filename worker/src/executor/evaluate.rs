@@ -16,8 +16,8 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 /// The size up to which templates are small: 4 KiB of them, and 512 bytes of values.
 const SMALL: usize = 2 << 20;
 
-/// The size up to which that takes a fraction of a millisecond.
-pub(super) const VERY_SMALL: usize = SMALL / 8;
+/// The size up to which they may keep others waiting: for some milliseconds at the worst.
+pub(super) const VERY_SMALL: usize = SMALL / 2;
 
 /// The most that the templates of a release with these references can have to do, in bytes: those
 /// that they insert of the values, and what is made of these.
