@@ -548,10 +548,10 @@ COMMENT ON TYPE run_change IS 'What becomes of a run, or of a question about one
 CREATE TYPE action_change AS (
     workspace_id uuid, run_id uuid, turn bigint, action_id text, kind text, part_of text,
     untrusted text[], steered_by text[], begun integer, answered integer, attempt integer,
-    counts boolean, settled integer, state text, branch text, error text, is_told boolean,
-    answer_sealed bytea, failed_with text, response_status integer, retry_in double precision,
-    decision text, decision_rule integer, policy_version integer, request text, account_id uuid,
-    was_asked boolean, lasts double precision
+    is_unseen boolean, counts boolean, settled integer, state text, branch text, error text,
+    is_told boolean, answer_sealed bytea, failed_with text, response_status integer,
+    retry_in double precision, decision text, decision_rule integer, policy_version integer,
+    request text, account_id uuid, was_asked boolean, lasts double precision
 );
 COMMENT ON TYPE action_change IS 'What has happened to an action, or the beginning of an attempt';
 

@@ -41,7 +41,7 @@ use Action::{
 use ActionState::{
     Cancelled, Denied, Failed, Fresh, Retrying, Running, Succeeded, Told, WaitingApproval,
 };
-use Outcome::{Busy, Done, Lost, Refused, Unsent};
+use Outcome::{Busy, Done, Lost, Refused, Unseen, Unsent};
 use Plan::{Ask, Deny, End, LetGo, Request};
 use QuestionState::{Approved, Declined, Expired, Overdue, Pending, Unasked, Withdrawn};
 use RunState::{Abandoned, Over, Ready, Scheduled};
@@ -273,6 +273,8 @@ enum Outcome {
     Busy,
     /// Nothing was sent: the attempt is withdrawn.
     Unsent,
+    /// The same, but it may not have begun.
+    Unseen,
     /// Nothing: it may have been done, or may still be.
     Lost,
 }
@@ -589,21 +591,20 @@ impl Execution {
         let attempt = worker.begun + 1;
         let settled = match outcome {
             Done | Refused => u8::MAX,
-            Busy | Unsent => 1,
+            Busy | Unsent | Unseen => 1,
             Lost => 0,
         };
         let is_final = outcome == Refused || attempt.is_multiple_of(MAX_ATTEMPTS);
         let left = (worker.unanswered + 1).saturating_sub(settled);
         let (state, then) = match outcome {
             Done => (Succeeded, Running),
-            Unsent => (Retrying, Fresh),
+            Unsent | Unseen => (Retrying, Fresh),
             _ if is_final => self.fails(worker, left, Failed),
             _ => (Retrying, Retrying),
         };
         let is_ours = s.is_of_turn(worker.turn);
         let action = &mut s.actions[worker.action];
-        // What was not sent is for the turn to say in which the attempt began.
-        let may_say = outcome != Unsent || is_ours || is(Flaw::WithdrawsWithoutTurn);
+        let may_say = outcome != Unseen || is_ours || is(Flaw::WithdrawsWithoutTurn);
         let is_latest = action.begun == attempt && may_say;
         let counts = is_latest
             && (action.answered < attempt || is(Flaw::AnswerCountsTwice))
@@ -775,7 +776,7 @@ impl Execution {
                     Done | Lost => action.keys |= 1 << one.key,
                     // So earlier attempts whose answers were lost were not done, either.
                     Refused => action.keys &= !(1 << one.key),
-                    Busy | Unsent => {}
+                    Busy | Unsent | Unseen => {}
                 }
                 action.done = (action.done + u8::from(outcome == Done)).min(2);
                 action.is_unsure |= outcome == Lost;
@@ -863,7 +864,7 @@ impl Execution {
         let is_in_hand = |run: &Run| s.workers.iter().any(|one| has_it(run, one));
         let is_fault = match action {
             Begin(_, false) | Write(_, false) | Crash(_) | Forget => true,
-            Send(_, Lost | Unsent) => true,
+            Send(_, Lost | Unsent | Unseen) => true,
             Lock | Unlock => true,
             LeaseOver(id) => is_in_hand(&s.workspaces[id].run),
             Due(id, is_overdue) => {
@@ -905,7 +906,7 @@ impl Model for Execution {
                     }
                     // With its recording, whose commit is unseen.
                     if worker.begun == 0 && !worker.was_asked {
-                        actions.push(Send(id, Unsent));
+                        actions.push(Send(id, Unseen));
                     }
                 }
                 Begun => {

@@ -140,6 +140,7 @@ worker/src/executor/store/mod.rs
 worker/src/executor/store/write.rs
     Write: fn record_answers
     Write: a.begun = i.attempt AND a.answered < i.attempt
+    Write: NOT i.is_unseen OR EXISTS
     Write: fn record_changes
     Write: WHERE a.begun = EXCLUDED.begun AND a.answered = EXCLUDED.answered
     Write: fn close_questions

@@ -66,22 +66,25 @@ pub enum Account {
     Silent,
     /// Nothing, for it was asked nothing.
     Unasked,
+    /// The same, in an attempt that may not have begun.
+    Unseen,
 }
 
 impl Account {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Done,
         Self::Refused,
         Self::Busy,
         Self::Silent,
         Self::Unasked,
+        Self::Unseen,
     ];
 
     pub fn state(self) -> ActionState {
         match self {
             Self::Done => ActionState::Succeeded,
             Self::Refused => ActionState::Failed,
-            Self::Busy | Self::Silent | Self::Unasked => ActionState::Retrying,
+            Self::Busy | Self::Silent | Self::Unasked | Self::Unseen => ActionState::Retrying,
         }
     }
 
@@ -89,7 +92,7 @@ impl Account {
     pub fn settled(self) -> i32 {
         match self {
             Self::Done | Self::Refused => i32::MAX,
-            Self::Busy | Self::Unasked => 1,
+            Self::Busy | Self::Unasked | Self::Unseen => 1,
             Self::Silent => 0,
         }
     }
@@ -97,7 +100,7 @@ impl Account {
     fn attempt_end(self) -> AttemptEnd {
         match self {
             Self::Done | Self::Refused => AttemptEnd::Answered,
-            Self::Busy | Self::Unasked => AttemptEnd::NotDone,
+            Self::Busy | Self::Unasked | Self::Unseen => AttemptEnd::NotDone,
             Self::Silent => AttemptEnd::Unknown,
         }
     }
@@ -107,7 +110,7 @@ impl Account {
         match self {
             Self::Done => Some(RunState::Succeeded),
             Self::Refused => Some(RunState::Failed),
-            Self::Busy | Self::Silent | Self::Unasked => None,
+            Self::Busy | Self::Silent | Self::Unasked | Self::Unseen => None,
         }
     }
 }
@@ -318,6 +321,10 @@ impl Worker {
                 (Change::Failed(run.failure(Some(answer))), Then::End(end))
             }
             Account::Unasked => (Change::Withdrawn(attempt), Then::Release(LEASE, None)),
+            Account::Unseen => {
+                let change = Change::WithdrawnUnseen(attempt);
+                (change, Then::Release(LEASE, None))
+            }
             Account::Busy | Account::Silent => {
                 let (error, pause) = ("because".to_owned(), LEASE);
                 let change = Change::Retry {

@@ -89,7 +89,7 @@ impl Transition {
         match &self.action {
             None => false,
             Some((_, Change::Answered { .. } | Change::Retry { .. })) => false,
-            Some((_, Change::Withdrawn(_))) => false,
+            Some((_, Change::Withdrawn(_) | Change::WithdrawnUnseen(_))) => false,
             Some((_, Change::Failed(failure))) => failure.answer.is_none(),
             Some(_) => true,
         }
@@ -127,6 +127,8 @@ pub enum Change {
     },
     /// Nothing was sent in the attempt of this number, which does not count as one.
     Withdrawn(i32),
+    /// The same of one that may not have begun, because its commit was not seen.
+    WithdrawnUnseen(i32),
     Failed(Failure),
     /// The policy or a person denied it.
     Denied(Failure, Decided),

@@ -94,6 +94,7 @@ impl ReferenceStateMachine for Model {
                 )
             }),
             Event::End(one) => seen(one).is_some(),
+            Event::Write(one, Account::Unseen) => seen(one).is_some(),
             Event::Write(one, _) => turn(one).is_some_and(|turn| turn.attempt.is_some()),
             _ => true,
         }

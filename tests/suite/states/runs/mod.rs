@@ -181,7 +181,8 @@ impl super::Real for Real {
                 told = Told::Begun(self.begin_attempt(worker, turn, seen).await);
             }
             Event::Write(turn, said) => {
-                let attempt = self.attempts[&turn];
+                let seen = model.turns[turn].seen.map_or(0, |seen| seen.begun);
+                let attempt = self.attempts.get(&turn).copied().unwrap_or(seen + 1);
                 let writing = worker.write(&self.run, self.turns[turn], attempt, said);
                 told = Told::Written(writing.await);
             }
@@ -231,6 +232,27 @@ async fn a_withdrawn_attempt_leaves_what_the_one_before_has_failed_with() {
         super::Real::apply(&mut real, &stage, &model, event).await;
     }
     assert!(model.rows.action.unwrap().is_explained);
+}
+
+/// Who does not know whether its attempt has begun means the attempt of another turn.
+#[tokio::test]
+async fn what_was_not_seen_to_begin_is_withdrawn_for_its_turn() {
+    let stage = <Real as super::Real>::stage(World::new().await).await;
+    let mut real = <Real as super::Real>::begin(&stage).await;
+    let mut model = Model::new();
+    let take = Event::Take { by_two: false };
+    let unseen = |turn| Event::Write(turn, Account::Unseen);
+    let lost = [take.clone(), Event::Load(0), Event::Expire];
+    let other = [take, Event::Load(1), Event::Begin(1), unseen(0)];
+    for event in lost.into_iter().chain(other) {
+        model = Model::apply(model, &event);
+        super::Real::apply(&mut real, &stage, &model, event).await;
+    }
+    assert_eq!(model.rows.action.unwrap().unanswered, 1, "it may be sent");
+    let event = unseen(1);
+    model = Model::apply(model, &event);
+    super::Real::apply(&mut real, &stage, &model, event).await;
+    assert_eq!(model.rows.action.unwrap().unanswered, 0);
 }
 
 #[test]

@@ -146,14 +146,19 @@ impl Model {
     }
 
     pub fn write(&mut self, turn: usize, account: Account) -> Written {
-        let attempt = self.turns[turn].attempt;
+        let Turn { seen, attempt } = self.turns[turn];
+        let is_unseen = account == Account::Unseen;
+        let is_said = !is_unseen || self.held(turn).is_some();
+        let number = seen.map_or(0, |seen| seen.begun) + 1;
+        let attempt = attempt.or(is_unseen.then_some(number));
         let action = self.rows.action.as_mut();
         // Whoever has the run now: if it is the latest attempt, and has no answer yet.
-        let counts = |one: &&mut Action| Some(one.begun) == attempt && one.answered < one.begun;
+        let counts =
+            |one: &&mut Action| is_said && Some(one.begun) == attempt && one.answered < one.begun;
         let counted = action.filter(counts).map(|action| {
             action.state = account.state();
             action.answered = action.begun;
-            if account != Account::Unasked {
+            if !is_unseen && account != Account::Unasked {
                 action.attempts += 1;
                 action.is_explained = account != Account::Done;
             }

@@ -174,6 +174,8 @@ pub(super) struct ActionRow<'s> {
     /// The attempt that has ended, by its number, whether it counts as one, and of how many the
     /// outcome is known now.
     attempt: Option<i32>,
+    /// It may not have begun in this turn: then another turn's may have its number.
+    is_unseen: bool,
     counts: bool,
     settled: Option<i32>,
     state: Option<ActionState>,
@@ -208,6 +210,7 @@ impl<'s> ActionRow<'s> {
             begun: key.begun,
             answered: key.answered,
             attempt: None,
+            is_unseen: false,
             counts: false,
             settled: None,
             state: None,
@@ -295,8 +298,9 @@ impl<'s> ActionRow<'s> {
                 retry_in: Some(pause.as_secs_f64()),
                 ..row.state(ActionState::Retrying).with(answer)
             },
-            Change::Withdrawn(attempt) => Self {
+            Change::Withdrawn(attempt) | Change::WithdrawnUnseen(attempt) => Self {
                 attempt: Some(*attempt),
+                is_unseen: matches!(change, Change::WithdrawnUnseen(_)),
                 settled: Some(AttemptEnd::NotDone.settled()),
                 ..row.state(ActionState::Retrying)
             },

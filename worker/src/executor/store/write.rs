@@ -19,10 +19,10 @@ use super::{
 use crate::executor::transition::{Then, Transition, Written};
 
 statements! {
-    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet.
-    /// That nothing was sent is only for the turn to say in which it began, if that lasts. A late
-    /// one changes the state of its action if it succeeded, or failed while a person is
-    /// asked. One that does not count leaves what the attempt before it has failed with.
+    /// Writes what came of attempts, each if it is the latest of its action and has no answer yet;
+    /// of one that may not have begun, if its turn lasts. A late one changes the state of its
+    /// action if it succeeded, or failed while a person is asked. One that does not count leaves
+    /// what the attempt before it has failed with.
     fn record_answers(answers: &[ActionRow<'_>]) -> Vec<(WorkspaceId, RunId)> = "
 UPDATE run_actions a SET
     state = CASE WHEN a.state = 'running' OR i.state = 'succeeded'
@@ -46,9 +46,9 @@ UPDATE run_actions a SET
 FROM unnest($1::action_change[]) AS i
 WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id AND a.action_id = i.action_id
   AND a.begun = i.attempt AND a.answered < i.attempt
-  AND (i.counts OR EXISTS (SELECT FROM active_runs t
-                           WHERE t.workspace_id = i.workspace_id AND t.run_id = i.run_id
-                             AND t.state = 'taken' AND t.turn = i.turn))
+  AND (NOT i.is_unseen OR EXISTS (
+      SELECT FROM active_runs t WHERE t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+        AND t.state = 'taken' AND t.turn = i.turn))
 RETURNING a.workspace_id, a.run_id";
 
     /// Writes what has happened to actions otherwise, for the turns that last, unless an attempt

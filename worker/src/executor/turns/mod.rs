@@ -117,7 +117,7 @@ impl Drop for TakenAlong<'_> {
             let early = self.early.remove(&one.turn.key());
             let withdrawn = early.and_then(|early| {
                 let begun = early.beginning?;
-                let change = Change::Withdrawn(begun.attempt());
+                let change = Change::WithdrawnUnseen(begun.attempt());
                 Some((begun.action.clone(), change))
             });
             let letting_go = Transition::of_run(one.turn, withdrawn, Then::let_go());
