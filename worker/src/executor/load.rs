@@ -32,10 +32,8 @@ impl Executor {
         };
         let workflow = facts.workflow;
         let release = facts.release;
-        let release = || {
-            self.parsed
-                .release(turn.workspace, workflow, release, place)
-        };
+        let parsed = &self.parsed;
+        let release = || parsed.release(turn.workspace, workflow, release, place);
         let release = self.persist(release).await??;
         let input = String::from_utf8_lossy(&facts.input);
         let received_at = format!("{:.3}", facts.received_at);

@@ -112,10 +112,8 @@ impl Executor {
         let now = load::circumstances(&self.database, workspace, owner, &due.name).await?;
         let account = now.account.filter(|one| one.id == due.account_id);
         let account = account.ok_or_else(|| "it is not connected any more".to_owned())?;
-        let policy = self
-            .parsed
-            .policy(workspace, now.policy_version, None)
-            .await??;
+        let parsed = &self.parsed;
+        let policy = parsed.policy(workspace, now.policy_version, None).await??;
         let base = base_url(&account)?;
         let (outgoing, request, decision) = match &due.step {
             None => get(due, &base, &policy)?,
