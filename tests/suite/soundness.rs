@@ -360,7 +360,19 @@ impl Case {
 async fn nothing_is_sent_unasked_and_no_value_escapes_its_taint() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let workflows = number("LETTERBOX_TEST_WORKFLOWS").unwrap_or(WORKFLOWS);
-    let seed: u64 = number("LETTERBOX_TEST_SEED").unwrap_or_else(|| fastrand::u64(..1 << 40));
+    let seed = || number("LETTERBOX_TEST_SEED").unwrap_or_else(|| fastrand::u64(..1 << 40));
+    // Few seeds let no agent call anything.
+    for _ in 0..3 {
+        if calls_that_are_sound(workflows, seed()).await > 0 {
+            return;
+        }
+    }
+    panic!("no agent has called anything");
+}
+
+/// Asserts that all requests of workflows by this seed are sound; how many of them are calls of
+/// agents.
+async fn calls_that_are_sound(workflows: u64, seed: u64) -> usize {
     let peer = Peer::start(move |request, before| answer(request, seed, before)).await;
     let (world, gateway, _worker) = World::with_both().await;
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -399,8 +411,6 @@ async fn nothing_is_sent_unasked_and_no_value_escapes_its_taint() {
         }
     }
     assert_eq!(checked, received.len(), "seed {seed}");
-    assert!(
-        checked as u64 > workflows && calls > 0,
-        "{checked}, {calls}"
-    );
+    assert!(checked as u64 > workflows, "seed {seed}: {checked}");
+    calls
 }
