@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use letterbox_common::ids::WorkspaceId;
 use tokio_postgres::{Client, types::FromSqlOwned};
 
 use crate::{World, eventually, world::PATIENCE};
@@ -52,6 +53,21 @@ impl World {
     pub async fn await_rows(&self, of: &str, expected: i64) {
         let what = format!("{expected} {of}");
         eventually(&what, async || self.rows(of).await == expected).await;
+    }
+
+    /// Adds runs like the one of a workspace, with these values in columns of `active_runs`.
+    pub async fn copy_runs(&self, number: u32, of: WorkspaceId, columns: &str, values: &str) {
+        let copies = format!(
+            "WITH added AS (
+                INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state,
+                    input, received_at)
+                SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, state,
+                    input, received_at
+                FROM runs, generate_series(1, {number}) WHERE workspace_id = '{of}'
+                RETURNING workspace_id, run_id)
+            INSERT INTO active_runs (workspace_id, run_id, {columns}) SELECT *, {values} FROM added"
+        );
+        self.change(&copies).await;
     }
 
     /// Changes the database, as its owner.

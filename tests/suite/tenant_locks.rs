@@ -269,17 +269,10 @@ async fn locked_due_runs_hold_up_no_run_of_a_dead_worker() {
     world.await_runs(2).await;
     scene.worker.terminate();
     scene.worker.ended().await;
+    let due = "now() - interval '2 minutes', 'scheduled'";
+    world.copy_runs(1_200, its, "due_at, state", due).await;
     let due = format!(
-        "WITH added AS (
-            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
-                received_at)
-            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, state, input,
-                received_at
-            FROM runs, generate_series(1, 1200) WHERE workspace_id = '{its}'
-            RETURNING workspace_id, run_id)
-        INSERT INTO active_runs (workspace_id, run_id, due_at, state)
-        SELECT *, now() - interval '2 minutes', 'scheduled' FROM added;
-        UPDATE active_runs SET state = 'taken', turn = 1, due_at = now() - interval '1 second'
+        "UPDATE active_runs SET state = 'taken', turn = 1, due_at = now() - interval '1 second'
         WHERE workspace_id = '{others}'"
     );
     world.change(&due).await;

@@ -137,20 +137,6 @@ async fn a_denial_at_the_last_moment_counts() {
     assert_eq!(peer.received().len(), 0);
 }
 
-/// Adds runs like the one that there is, with this in a column of `active_runs`.
-async fn copy_run(world: &World, number: u32, column: &str, value: &str) {
-    let copies = format!(
-        "WITH added AS (
-            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
-                received_at)
-            SELECT workspace_id, gen_random_uuid(), workflow_id, release_id, run_as, state, input,
-                received_at
-            FROM runs, generate_series(1, {number}) RETURNING workspace_id, run_id)
-        INSERT INTO active_runs (workspace_id, run_id, {column}) SELECT *, {value} FROM added"
-    );
-    world.change(&copies).await;
-}
-
 /// Very many runs come due at one moment, in a workspace that is held: they wait in their lanes
 /// after a few looks, and who else is due is not kept waiting.
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +150,9 @@ async fn a_flood_of_due_runs_is_in_its_lanes_soon() {
     world.await_runs(1).await;
     worker.terminate();
     worker.ended().await;
-    copy_run(&world, 50_000, "state", "'scheduled'").await;
+    world
+        .copy_runs(50_000, theirs.workspace, "state", "'scheduled'")
+        .await;
     let worker = world.worker().await;
     world.submit_until(&ours, "k", "succeeded", 1).await;
     let ready = "SELECT count(*) FROM active_runs WHERE state = 'ready'";
@@ -342,7 +330,9 @@ async fn held_lanes_hide_nobody() {
     world.await_runs(1).await;
     worker.terminate();
     worker.ended().await;
-    copy_run(&world, 600, "account_id", "gen_random_uuid()").await;
+    world
+        .copy_runs(600, held.workspace, "account_id", "gen_random_uuid()")
+        .await;
     let _worker = world.worker().await;
     open.assert_accepts("k").await;
     world.await_state("succeeded", 1).await;

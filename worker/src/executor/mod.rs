@@ -3,9 +3,9 @@
 //! an executor, the next one continues from the record: with the same request, under the same key.
 //! `README.md` beside this file is the protocol on one page.
 //!
-//! Nothing is waited for while a run is in hand, but room of its account for a moment. A retry, a
-//! delay, a person's answer and the end of a dead worker's lease each have a time in `active_runs`,
-//! at which the run is taken again.
+//! Nothing is waited for while a run is in hand, but its recording, and room of its account for a
+//! moment. A retry, a delay, a person's answer and the end of a dead worker's lease each have a
+//! time in `active_runs`, at which the run is taken again.
 //!
 //! ```text
 //! turns ─> load ─> plan: the next action ─┬─ choose: evaluate it, write it ────────────┐

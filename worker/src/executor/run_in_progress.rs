@@ -76,8 +76,8 @@ impl RunInProgress<'_> {
         self.stored.load(Ordering::Relaxed) + bytes <= MAX_STORED
     }
 
-    /// What templates of an action give. Others wait for the recording: only those that are very
-    /// small are evaluated before it is committed.
+    /// What templates of an action give. Before the run is known to be recorded only very small
+    /// ones are evaluated: others wait for the transaction that records it.
     pub(super) async fn evaluate<T: Send + 'static, E: Display + Send + 'static>(
         &self,
         action: &Action,
