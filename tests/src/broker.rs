@@ -4,7 +4,9 @@ use lapin::{
     Channel, Confirmation, Connection, ConnectionProperties,
     options::{BasicAckOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions},
 };
-use letterbox_broker::{Content, FormSubmission, Message, Receipt, WebhookDelivery, decode};
+use letterbox_broker::{
+    Content, FormSubmission, Message, Receipt, WebhookDelivery, decode, topology::EXCHANGE,
+};
 use letterbox_common::{
     KeyHash,
     ids::{DeliveryId, ReleaseId, RunId, WorkspaceId},
@@ -178,6 +180,17 @@ impl World {
             .queue_declare(queue.into(), options, Default::default())
             .await
             .unwrap()
+    }
+
+    /// Takes the first message of submissions, to publish it again.
+    pub async fn take_submissions(&self) -> Message {
+        let taken = self.take_message("letterbox.v1.forms").await.unwrap();
+        Message {
+            exchange: EXCHANGE,
+            routing_key: "forms".into(),
+            properties: taken.properties,
+            body: taken.data.into(),
+        }
     }
 
     /// Gets the first message of a queue and returns it, so many times.

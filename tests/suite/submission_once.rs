@@ -1,7 +1,6 @@
 //! One idempotency key, one run: over duplicates, link rotations, failures and redeliveries.
 
 use futures_util::future::join_all;
-use letterbox_broker::{Message, topology::EXCHANGE};
 use letterbox_tests::{Answer, World, eventually, payload};
 use serde_json::json;
 
@@ -184,13 +183,7 @@ async fn a_killed_gateways_claim_is_taken_over() {
 async fn a_repeated_message_changes_nothing() {
     let (world, _gateway, form) = World::with_form().await;
     form.assert_accepts("key").await;
-    let taken = world.take_message("letterbox.v1.forms").await.unwrap();
-    let message = Message {
-        exchange: EXCHANGE,
-        routing_key: "forms".into(),
-        properties: taken.properties,
-        body: taken.data.into(),
-    };
+    let message = world.take_submissions().await;
     for _ in 0..5 {
         world.publish_unclaimed(message.clone()).await;
     }

@@ -184,6 +184,44 @@ async fn what_is_recorded_is_taken_along() {
     panic!("no run was taken along");
 }
 
+/// The message of a run comes once more when its turn has, and people have its row locked: who
+/// records what came with it does not wait for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_recorded_before_is_not_taken_along() {
+    let peer = Peer::start(|_, _| Reply::Status(200)).await;
+    let (world, gateway) = World::with_gateway().await;
+    let form = world.sending_form(&gateway, &peer).await;
+    form.assert_accepts("k").await;
+    let message = world.take_submissions().await;
+    let worker = world.worker().await;
+    // What is executed before the commit is of a known release.
+    form.assert_accepts("known").await;
+    world.await_state("succeeded", 1).await;
+    world.order(format!("workspace hold {}", form.workspace));
+    world.publish_unclaimed(message.clone()).await;
+    world.await_runs(2).await;
+    let later = "UPDATE active_runs SET state = 'scheduled', due_at = now() + interval '1 hour'";
+    world.change(later).await;
+    world.order(format!("workspace release {}", form.workspace));
+    await_looks(&worker).await;
+
+    let people = world.session(Role::Login).await;
+    let locked = "BEGIN; SELECT FROM runs FOR UPDATE";
+    people.batch_execute(locked).await.unwrap();
+    let gate = world.session(Role::Login).await;
+    let shut = "BEGIN; SELECT FROM run_usage FOR UPDATE";
+    gate.batch_execute(shut).await.unwrap();
+    world.publish_unclaimed(message).await;
+    eventually("it is recorded", async || world.locks_out().await).await;
+    let due = format!("{EXPIRE}, state = 'ready'; COMMIT");
+    gate.batch_execute(&due).await.unwrap();
+    let repeated = "letterbox_runs_total{outcome=\"repeated\"}";
+    worker.await_metric(repeated, 1.0).await;
+    assert!(!worker.log().contains("\"statement\":\"record_runs\""));
+    people.batch_execute("ROLLBACK").await.unwrap();
+    world.await_state("succeeded", 2).await;
+}
+
 /// Somebody has locked the turns, or what this worker reports of itself: it can't look, but what is
 /// submitted is recorded all the same, and at once.
 #[tokio::test(flavor = "multi_thread")]

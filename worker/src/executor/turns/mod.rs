@@ -3,7 +3,7 @@
 //! workers.
 //!
 //! A run that this worker records is taken by the transaction that records it, if nothing else
-//! waits, and its first attempt begins with it. One that it lets go of is looked for at once,
+//! waits, and its first attempt may begin with it. One that it lets go of is looked for at once,
 //! others within 100 ms. What is beyond the limits waits in the database, where it costs nothing.
 
 pub mod fairness;

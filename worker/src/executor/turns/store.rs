@@ -43,7 +43,7 @@ SELECT a.workspace_id, a.run_id, a.due_at,
        nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 FROM workers w
 CROSS JOIN LATERAL unnest(w.workspaces, w.runs) AS t (workspace_id, run_id)
-JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+JOIN active_runs a ON a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id
     AND a.state = 'taken'
 WHERE w.worker_id <> $1 AND w.seen_at > now() - interval '1 hour'";
 
@@ -87,13 +87,13 @@ CROSS JOIN LATERAL (
       AND a.account_id = lane.account_id AND a.due_at >= lane.since
     ORDER BY a.due_at LIMIT lane.most) AS ready";
 
-    /// Runs that were just recorded, by their keys.
+    /// Those of these runs that this transaction has recorded: nobody else can lock them.
     pub fn recorded_runs(workspaces: &[WorkspaceId], runs: &[RunId]) -> Vec<Candidate> = "
 SELECT a.workspace_id, a.run_id, a.due_at,
        nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id
 FROM unnest($1::uuid[], $2::uuid[]) AS t (workspace_id, run_id)
-JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
-    AND a.state = 'ready'";
+JOIN active_runs a ON a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id
+    AND (a.state = 'ready') IS TRUE AND a.xmin = pg_current_xact_id()::xid";
 
     /// Takes runs, unless somebody has set their time meanwhile, or has them locked: all workers
     /// wait for this.
@@ -103,7 +103,7 @@ JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
 WITH free AS (
     SELECT a.workspace_id, a.run_id, a.started_at IS NULL AS is_first
     FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
-    JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+    JOIN active_runs a ON a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id
         AND a.due_at = t.due_at
     FOR NO KEY UPDATE OF a SKIP LOCKED
 )
@@ -111,7 +111,7 @@ UPDATE active_runs a SET state = 'taken', idle_turns = idle_turns + 1,
     turn = (random() * 9007199254740992)::bigint,
     started_at = coalesce(started_at, clock_timestamp()),
     due_at = clock_timestamp() + $4::float8 * interval '1 second'
-FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+FROM free t WHERE a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id
 RETURNING a.workspace_id, a.run_id, a.turn, t.is_first, a.idle_turns, a.is_cancelled,
     nullif(a.account_id, '00000000-0000-0000-0000-000000000000') AS account_id";
 
@@ -120,12 +120,12 @@ RETURNING a.workspace_id, a.run_id, a.turn, t.is_first, a.idle_turns, a.is_cance
 WITH free AS (
     SELECT a.workspace_id, a.run_id
     FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) AS t (workspace_id, run_id, due_at)
-    JOIN active_runs a ON a.workspace_id = t.workspace_id AND a.run_id = t.run_id
+    JOIN active_runs a ON a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id
         AND a.due_at = t.due_at
     FOR NO KEY UPDATE OF a SKIP LOCKED
 )
 UPDATE active_runs a SET state = 'ready'
-FROM free t WHERE a.workspace_id = t.workspace_id AND a.run_id = t.run_id";
+FROM free t WHERE a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id";
 
     /// Lets many runs whose time has come, or whose lease is over, wait in their lanes, the oldest
     /// first, without looking at each: also those behind more than a look takes up, which somebody
@@ -137,7 +137,7 @@ WITH due AS (
     ORDER BY due_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE active_runs a SET state = 'ready'
-FROM due WHERE a.workspace_id = due.workspace_id AND a.run_id = due.run_id";
+FROM due WHERE a.workspace_id = ANY (ARRAY[due.workspace_id]) AND a.run_id = due.run_id";
 
     /// Reports that a worker is alive, and what it has.
     fn report_worker(
