@@ -563,7 +563,7 @@ BEGIN
     WITH finished AS (
         -- Who ends several runs holds them already: `hold_runs`.
         DELETE FROM active_runs a USING unnest(ends) AS e
-        WHERE a.workspace_id = e.workspace_id AND a.run_id = e.run_id
+        WHERE a.workspace_id = ANY (ARRAY[e.workspace_id]) AND a.run_id = e.run_id
           AND (e.turn IS NULL OR a.state = 'taken' AND a.turn = e.turn)
         RETURNING a.workspace_id, a.run_id, a.started_at, e.state, e.reason
     ), ended_action AS (

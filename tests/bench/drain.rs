@@ -83,9 +83,6 @@ pub async fn run(bench: &Bench, round: &mut Round) {
         kind(FIVE_ACTIONS, &five, NUMBER_OF_LONG_RUNS, 8, 1),
         kind(AGENTS, &json!([agent()]), NUMBER_OF_AGENTS, 8, 1),
     ] {
-        bench
-            .sql("TRUNCATE active_runs, approvals, run_actions, runs")
-            .await;
         let is_like_theirs = kind.name == EIGHT_ACCOUNTS;
         runs(bench, &publishing, kind, round).await;
         if let Some(program) = bench.jobs.as_deref().filter(|_| is_like_theirs) {

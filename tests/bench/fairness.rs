@@ -67,7 +67,7 @@ async fn note(name: &str, measured: Result<(), InVain>, bench: &Bench, round: &m
     if let Err(InVain(what)) = measured {
         eprintln!("fairness: {name}: waited in vain for {what}");
         round.of(SECTION, name).failed(&what, 1);
-        bench.start_over().await;
+        bench.start_without_runs().await;
     }
 }
 
@@ -106,7 +106,7 @@ async fn requested(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     into.add(P50, took[took.len() / 2]);
     into.add(P99, took[took.len() * 99 / 100]);
     drop(worker);
-    bench.start_over().await;
+    bench.start_without_runs().await;
     Ok(())
 }
 
@@ -135,7 +135,7 @@ async fn at_one_moment(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     round.of(SECTION, AT_ONE_MOMENT).add(PER_SECOND, rate);
     drop(worker);
     peer.end().await;
-    bench.start_over().await;
+    bench.start_without_runs().await;
     Ok(())
 }
 
@@ -157,7 +157,7 @@ async fn beside(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     let beside = typical_run(bench, &ours, "beside").await?;
     round.of(SECTION, BESIDE).add(P50, beside);
     drop(worker);
-    bench.start_over().await;
+    bench.start_without_runs().await;
     Ok(())
 }
 
@@ -187,7 +187,7 @@ async fn a_million_waits(bench: &Bench, round: &mut Round) -> Result<(), InVain>
     tokio::time::sleep(SETTLED).await;
     watch(bench, &worker, round, A_MILLION_WAITS).await;
     drop(worker);
-    bench.start_over().await;
+    bench.start_without_runs().await;
     Ok(())
 }
 

@@ -42,7 +42,7 @@ LEFT JOIN LATERAL (
     WHERE found.workspace_id = wanted.workspace_id AND found.key_high = wanted.key_high
       AND found.key_low = wanted.key_low
       AND found.half BETWEEN wanted.first_half AND wanted.first_half + 1 LIMIT 1) AS c ON true
-LEFT JOIN open_batches b ON b.batch_id = c.batch_id
+LEFT JOIN open_batches b ON b.batch_id = ANY (ARRAY[c.batch_id])
 LEFT JOIN (SELECT DISTINCT remembered($2, $3) AS key_high) r ON r.key_high = wanted.key_high
 WHERE c.claim_id IS NOT NULL OR r.key_high IS NOT NULL OR wanted.is_open";
 

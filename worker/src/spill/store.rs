@@ -43,7 +43,7 @@ WITH due AS (
 UPDATE spilled_messages s
 SET lease_until = clock_timestamp() + $3::float8 * interval '1 second', takes = s.takes + 1
 FROM page p
-WHERE s.workspace_id = p.workspace_id AND s.spill_id = p.spill_id
+WHERE s.workspace_id = ANY (ARRAY[p.workspace_id]) AND s.spill_id = ANY (ARRAY[p.spill_id])
   AND p.before < 16 * 1024 * 1024
 RETURNING s.spill_id AS id, s.takes - 1 AS returns, s.routing_key AS queue, s.message_type,
           s.body";
@@ -61,14 +61,14 @@ WITH over AS (DELETE FROM spilled_messages WHERE spill_id = ANY ($1))
 UPDATE spilled_messages s
 SET lease_until = clock_timestamp() + $4::float8 * interval '1 second', takes = $5
 FROM unnest($2::bigint[], $3::bigint[]) AS one (id, returns)
-WHERE s.spill_id = one.id AND s.takes = one.returns + 1";
+WHERE s.spill_id = ANY (ARRAY[one.id]) AND s.takes = one.returns + 1";
 
     /// Gives messages back that were not tried, as if they had not been taken, unless they have
     /// been taken since.
     pub(crate) fn give_back(messages: &[i64], returns: &[i64]) = "
 UPDATE spilled_messages s SET lease_until = clock_timestamp(), takes = s.takes - 1
 FROM unnest($1::bigint[], $2::bigint[]) AS one (id, returns)
-WHERE s.spill_id = one.id AND s.takes = one.returns + 1";
+WHERE s.spill_id = ANY (ARRAY[one.id]) AND s.takes = one.returns + 1";
 
     /// Puts entries of a queue into the spill, as taken so often.
     fn put_aside(

@@ -32,7 +32,7 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
     ) -> Vec<BegunAttempt> = "
 WITH may AS (
     SELECT i.* FROM unnest($1::action_change[]) AS i
-    JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+    JOIN active_runs a ON a.workspace_id = ANY (ARRAY[i.workspace_id]) AND a.run_id = i.run_id
         AND a.state = 'taken' AND a.turn = i.turn AND NOT a.is_cancelled
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
     WHERE (SELECT true FROM held_workspaces h WHERE h.workspace_id = i.workspace_id) IS NULL
@@ -77,7 +77,7 @@ WITH may AS (
     -- For longer than this attempt needs, so that not every one renews it.
     SET due_at = clock_timestamp()
         + greatest($2::float8, m.lasts + $3 + $2 / 2) * interval '1 second'
-    FROM may m WHERE a.workspace_id = m.workspace_id AND a.run_id = m.run_id
+    FROM may m WHERE a.workspace_id = ANY (ARRAY[m.workspace_id]) AND a.run_id = m.run_id
       AND a.due_at < clock_timestamp() + (m.lasts + $3::float8) * interval '1 second'
 )
 SELECT workspace_id, run_id, idempotency_key FROM begun";
@@ -87,7 +87,7 @@ SELECT workspace_id, run_id, idempotency_key FROM begun";
     fn withdraw_questions(actions: &[RunRow<'_>]) = "
 WITH begun AS (
     SELECT i.* FROM unnest($1::run_change[]) AS i
-    JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
     JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.action_id = i.action_id AND a.state = 'running'

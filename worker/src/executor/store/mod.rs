@@ -21,9 +21,9 @@ statements! {
     fn hold_runs(turns: &[RunRow<'_>]) -> Vec<HeldTurn> = "
 SELECT a.workspace_id, a.run_id, a.is_cancelled
 FROM unnest($1::run_change[]) AS i
-JOIN active_runs a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+JOIN active_runs a ON a.workspace_id = ANY (ARRAY[i.workspace_id]) AND a.run_id = i.run_id
     AND a.state = 'taken' AND a.turn = i.turn
-ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
+ORDER BY i.workspace_id, i.run_id FOR NO KEY UPDATE OF a";
 }
 
 type TurnKey = (WorkspaceId, RunId);

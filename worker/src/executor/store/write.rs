@@ -67,7 +67,7 @@ SELECT i.workspace_id, i.run_id, i.action_id,
        i.policy_version, i.request, i.begun, i.answered,
        CASE WHEN i.state IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 FROM unnest($1::action_change[]) AS i
-JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     state = EXCLUDED.state, branch = EXCLUDED.branch, error = EXCLUDED.error,
@@ -88,7 +88,7 @@ RETURNING a.workspace_id, a.run_id";
 WITH asked AS (
     SELECT i.workspace_id, i.run_id, i.action_id, i.approval_id, i.seconds, r.workflow_id
     FROM unnest($1::run_change[]) AS i
-    JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
 ), question AS (
@@ -112,7 +112,7 @@ WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'wa
     fn close_questions(actions: &[RunRow<'_>]) = "
 WITH denied AS (
     SELECT i.* FROM unnest($1::run_change[]) AS i
-    JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
         AND t.state = 'taken' AND t.turn = i.turn
 ), closed AS (
     UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
@@ -126,7 +126,7 @@ WHERE r.workspace_id = d.workspace_id AND r.run_id = d.run_id AND r.state = 'wai
     fn note_failing(runs: &[RunRow<'_>]) = "
 UPDATE runs r SET failing = i.reason
 FROM unnest($1::run_change[]) AS i
-JOIN active_runs t ON t.workspace_id = i.workspace_id AND t.run_id = i.run_id
+JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
     AND t.state = 'taken' AND t.turn = i.turn
 WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
 
@@ -136,7 +136,7 @@ WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
 UPDATE active_runs a SET idle_turns = 0,
     due_at = greatest(a.due_at, clock_timestamp() + $2::float8 * interval '1 second')
 FROM unnest($1::run_change[]) AS i
-WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+WHERE a.workspace_id = ANY (ARRAY[i.workspace_id]) AND a.run_id = i.run_id
   AND a.state = 'taken' AND a.turn = i.turn
   AND (a.idle_turns > 1 OR a.due_at < clock_timestamp() + $2::float8 * interval '0.5 second')";
 
@@ -147,7 +147,7 @@ UPDATE active_runs a SET idle_turns = 0,
     due_at = clock_timestamp() + i.seconds * interval '1 second',
     account_id = coalesce(i.account_id, a.account_id)
 FROM unnest($1::run_change[]) AS i
-WHERE a.workspace_id = i.workspace_id AND a.run_id = i.run_id
+WHERE a.workspace_id = ANY (ARRAY[i.workspace_id]) AND a.run_id = i.run_id
   AND a.state = 'taken' AND a.turn = i.turn";
 
     /// Makes runs ready that wait for an answer which has come: to a question that was answered
@@ -173,7 +173,7 @@ JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.action_id = i.action_id
 LEFT JOIN approvals p ON p.workspace_id = i.workspace_id AND p.run_id = i.run_id
     AND p.action_id = i.action_id
-WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id AND r.state = 'scheduled'
+WHERE r.workspace_id = ANY (ARRAY[i.workspace_id]) AND r.run_id = i.run_id AND r.state = 'scheduled'
   AND (a.state <> 'waiting_approval' OR p.state <> 'pending')";
 
     /// Ends runs.
