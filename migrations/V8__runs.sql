@@ -579,7 +579,7 @@ BEGIN
         UPDATE run_actions a SET answer_sealed = NULL
         FROM finished o
         WHERE o.state = 'succeeded' AND a.workspace_id = o.workspace_id AND a.run_id = o.run_id
-          AND a.answer_sealed IS NOT NULL
+          AND (a.answer_sealed IS NOT NULL) IS TRUE
           AND NOT (SELECT keep_answers FROM workspaces w WHERE w.workspace_id = o.workspace_id)
     ), closed_question AS (
         UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()

@@ -99,6 +99,36 @@ async fn waiting_runs_cost_nothing() {
     }
 }
 
+/// A run ends at the cost of what it has done, however many answers others have just had.
+#[tokio::test]
+async fn the_answers_of_others_cost_the_end_of_a_run_nothing() {
+    let world = World::new().await;
+    let answer = "
+        INSERT INTO run_actions (workspace_id, run_id, action_id, position, type, state,
+            steered_by, idempotency_key, answer_sealed)
+        SELECT md5((n % 5)::text)::uuid, gen_random_uuid(), 'send', 1, 'http.request', 'succeeded',
+               '{}', gen_random_uuid(), $answer FROM generate_series(1, 20000) AS n";
+    let crowd = [
+        "ALTER TABLE active_runs DROP CONSTRAINT active_runs_workspace_id_run_id_fkey",
+        "ALTER TABLE run_actions DROP CONSTRAINT run_actions_workspace_id_run_id_fkey",
+        "ALTER TABLE run_actions DISABLE TRIGGER USER",
+        &answer.replace("$answer", "NULL"),
+        "ANALYZE run_actions",
+        &answer.replace("$answer", "'sealed'"),
+        "INSERT INTO active_runs (workspace_id, run_id, due_at, turn, state)
+         SELECT md5('7')::uuid, md5('7')::uuid, now() + interval '1 minute', 1, 'taken'",
+    ];
+    world.change(&crowd.join(";")).await;
+    let ends = "ARRAY[jsonb_populate_record(NULL::run_change, jsonb_build_object(
+        'workspace_id', md5('7')::uuid, 'run_id', md5('7')::uuid, 'turn', 1,
+        'state', 'succeeded'))]";
+    let worker = world.session(Role::Worker).await;
+    let executed = execute(&worker, "end_runs", ends).await;
+    // The first call of a session reads catalogs, too.
+    let few = 1..5_000;
+    assert!(few.contains(&executed.pages), "{} pages", executed.pages);
+}
+
 /// Processes see every row, and their statements are planned as if no row were hidden from people.
 #[tokio::test]
 async fn row_security_costs_processes_nothing() {
