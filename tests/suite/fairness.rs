@@ -186,3 +186,51 @@ async fn workspaces_take_turns() {
         assert!((3..=7).contains(&first.count()), "{order:#?}");
     }
 }
+
+/// More workspaces than a look considers have runs that wait, and few places are free at a time:
+/// each has its first turn before any has its second.
+#[tokio::test(flavor = "multi_thread")]
+async fn very_many_workspaces_take_turns() {
+    const WORKSPACES: i64 = 600;
+    const PLACES: i64 = 4;
+    let (world, gateway, mut worker) = World::with_both().await;
+    let fails = json!([{"id": "no", "type": "fail", "reason": "no"}]);
+    let form = world.acting_form(&gateway, "http://localhost", fails).await;
+    form.assert_accepts("k").await;
+    world.await_state("failed", 1).await;
+    worker.terminate();
+    assert!(worker.ended().await.success());
+    let mut copies = "SET session_replication_role = replica;
+        ALTER TABLE members ALTER may_run DROP EXPRESSION;"
+        .to_owned();
+    for table in ["workspaces", "members", "workflows", "releases"] {
+        copies += &format!(
+            "INSERT INTO {table} SELECT copy.* FROM {table} t, generate_series(1, {WORKSPACES}) n,
+                jsonb_populate_record(t, jsonb_build_object('workspace_id', md5(n::text))) AS copy
+            WHERE t.workspace_id = '{}';",
+            form.workspace
+        );
+    }
+    copies += &format!(
+        "WITH added AS (
+            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+                received_at)
+            SELECT md5(n::text)::uuid, gen_random_uuid(), workflow_id, release_id, run_as, 'queued',
+                input, received_at
+            FROM runs, generate_series(1, {WORKSPACES}) n, generate_series(1, 3)
+            RETURNING workspace_id, run_id)
+        INSERT INTO active_runs (workspace_id, run_id, state)
+        SELECT workspace_id, run_id, 'ready' FROM added; RESET ALL"
+    );
+    world.change(&copies).await;
+    let few = [("LETTERBOX_RUN_CONCURRENCY", &*PLACES.to_string())];
+    let _few = world.worker_with(&few).await;
+    world.await_state("failed", 3 * WORKSPACES + 1).await;
+    let before_the_last = "
+        SELECT count(*) FROM runs WHERE started_at < (
+            SELECT max(first) FROM (
+                SELECT min(started_at) AS first FROM runs GROUP BY workspace_id) AS of_each)";
+    let before = world.count(before_the_last).await;
+    let most = WORKSPACES + 2 * PLACES;
+    assert!(before <= most, "{before} turns before the last first one");
+}

@@ -102,12 +102,11 @@ WITH new AS (
 ), active AS (
     INSERT INTO active_runs (workspace_id, run_id, account_id)
     SELECT i.workspace_id, i.run_id,
-           coalesce(a.account_id, '00000000-0000-0000-0000-000000000000')
-    FROM inserted i
-    LEFT JOIN releases r USING (workspace_id, workflow_id, release_id)
-    LEFT JOIN connected_accounts a
-        ON a.workspace_id = i.workspace_id AND a.user_id = i.run_as AND a.name = r.first_account
-        AND a.disconnected_at IS NULL
+           coalesce((SELECT a.account_id FROM connected_accounts a
+                     WHERE a.workspace_id = i.workspace_id AND a.user_id = i.run_as
+                       AND a.name = r.first_account AND a.disconnected_at IS NULL),
+                    '00000000-0000-0000-0000-000000000000')
+    FROM inserted i LEFT JOIN releases r USING (workspace_id, workflow_id, release_id)
     WHERE i.state = 'queued'
 ), used AS (
     UPDATE run_usage u SET started = u.started + i.started

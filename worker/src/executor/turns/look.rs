@@ -57,8 +57,8 @@ pub(crate) struct LookMemory {
 struct LookCursor {
     /// The workspace that was last to have a turn.
     last: Option<WorkspaceId>,
-    /// The last lane of a window that did not show all; looks go on there until a lane that one
-    /// shows has a turn, and then behind the last turn.
+    /// The last lane of a window that did not show all: looks go on there while nothing that they
+    /// show has a turn or places are left, and then behind the last turn.
     window: Option<Lane>,
 }
 
@@ -320,11 +320,12 @@ impl Choice<'_> {
         let mut wait: Vec<Candidate> = wait.copied().collect();
         take.sort_unstable_by_key(Candidate::key);
         wait.sort_unstable_by_key(Candidate::key);
+        // Behind a window that did not show all, until a lane had a turn of which there may be a
+        // further one: no place was left, or this look was itself behind a window.
+        let is_behind = !is_open || cursor.window.is_none() && take.len() < self.free;
         let cursor = LookCursor {
             last: last.or(cursor.last),
-            // Behind a window that did not show all, unless this look was itself behind one, and a
-            // lane of it had a turn: there may be none before all lanes were seen.
-            window: self.window.filter(|_| cursor.window.is_none() || !is_open),
+            window: self.window.filter(|_| is_behind),
         };
         Chosen { take, wait, cursor }
     }
