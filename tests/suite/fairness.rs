@@ -7,7 +7,9 @@ use std::sync::{
 };
 
 use letterbox_common::states::RunState;
-use letterbox_tests::{Form, Peer, Received, Reply, World, definition_with, eventually, post};
+use letterbox_tests::{
+    Form, Peer, Process, Received, Reply, World, definition_with, eventually, post,
+};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -187,50 +189,81 @@ async fn workspaces_take_turns() {
     }
 }
 
-/// More workspaces than a look considers have runs that wait, and few places are free at a time:
-/// each has its first turn before any has its second.
-#[tokio::test(flavor = "multi_thread")]
-async fn very_many_workspaces_take_turns() {
-    const WORKSPACES: i64 = 600;
-    const PLACES: i64 = 4;
-    let (world, gateway, mut worker) = World::with_both().await;
+/// How many lanes have runs that wait: more than two looks consider.
+const LANES: i64 = 600;
+/// How many runs may be executed.
+const PLACES: i64 = 4;
+
+/// Very many lanes have three runs each, of a form's workflow, and few places are free at a time:
+/// this many turns come before the last first one. `workspace` and `account` are those of lane n.
+async fn turns_before_the_last(world: &World, form: &Form, workspace: &str, account: &str) -> i64 {
+    let copies = format!(
+        "SET session_replication_role = replica;
+        WITH added AS (
+            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
+                received_at, request_id)
+            SELECT {workspace}, gen_random_uuid(), workflow_id, release_id, run_as, 'queued', input,
+                now() + number * interval '1 second', n::text
+            FROM runs, generate_series(1, 3) number, generate_series(1, {LANES}) n
+            WHERE workflow_id = '{}'
+            RETURNING *)
+        INSERT INTO active_runs (workspace_id, run_id, state, due_at, account_id)
+        SELECT {workspace}, run_id, 'ready', received_at - interval '1 hour', {account}
+        FROM added, LATERAL (SELECT request_id::int AS n) AS lane;
+        RESET ALL",
+        form.workflow
+    );
+    world.change(&copies).await;
+    let few = [("LETTERBOX_RUN_CONCURRENCY", &*PLACES.to_string())];
+    let _few = world.worker_with(&few).await;
+    world.await_state("failed", 3 * LANES + 1).await;
+    let before_the_last = "
+        SELECT count(*) FROM runs WHERE started_at < (
+            SELECT max(first) FROM (
+                SELECT min(started_at) AS first FROM runs GROUP BY request_id) AS of_each)";
+    world.count(before_the_last).await
+}
+
+/// A form whose run has failed, and no worker.
+async fn failed(world: &World, gateway: &Process, mut worker: Process) -> Form {
     let fails = json!([{"id": "no", "type": "fail", "reason": "no"}]);
-    let form = world.acting_form(&gateway, "http://localhost", fails).await;
+    let form = world.acting_form(gateway, "http://localhost", fails).await;
     form.assert_accepts("k").await;
     world.await_state("failed", 1).await;
     worker.terminate();
     assert!(worker.ended().await.success());
+    form
+}
+
+/// Each workspace has its first turn before any has its second.
+#[tokio::test(flavor = "multi_thread")]
+async fn very_many_workspaces_take_turns() {
+    let (world, gateway, worker) = World::with_both().await;
+    let form = failed(&world, &gateway, worker).await;
     let mut copies = "SET session_replication_role = replica;
         ALTER TABLE members ALTER may_run DROP EXPRESSION;"
         .to_owned();
     for table in ["workspaces", "members", "workflows", "releases"] {
         copies += &format!(
-            "INSERT INTO {table} SELECT copy.* FROM {table} t, generate_series(1, {WORKSPACES}) n,
+            "INSERT INTO {table} SELECT copy.* FROM {table} t, generate_series(1, {LANES}) n,
                 jsonb_populate_record(t, jsonb_build_object('workspace_id', md5(n::text))) AS copy
             WHERE t.workspace_id = '{}';",
             form.workspace
         );
     }
-    copies += &format!(
-        "WITH added AS (
-            INSERT INTO runs (workspace_id, run_id, workflow_id, release_id, run_as, state, input,
-                received_at)
-            SELECT md5(n::text)::uuid, gen_random_uuid(), workflow_id, release_id, run_as, 'queued',
-                input, received_at
-            FROM runs, generate_series(1, {WORKSPACES}) n, generate_series(1, 3)
-            RETURNING workspace_id, run_id)
-        INSERT INTO active_runs (workspace_id, run_id, state)
-        SELECT workspace_id, run_id, 'ready' FROM added; RESET ALL"
-    );
-    world.change(&copies).await;
-    let few = [("LETTERBOX_RUN_CONCURRENCY", &*PLACES.to_string())];
-    let _few = world.worker_with(&few).await;
-    world.await_state("failed", 3 * WORKSPACES + 1).await;
-    let before_the_last = "
-        SELECT count(*) FROM runs WHERE started_at < (
-            SELECT max(first) FROM (
-                SELECT min(started_at) AS first FROM runs GROUP BY workspace_id) AS of_each)";
-    let before = world.count(before_the_last).await;
-    let most = WORKSPACES + 2 * PLACES;
-    assert!(before <= most, "{before} turns before the last first one");
+    world.change(&(copies + "RESET ALL")).await;
+    let nobody = "'00000000-0000-0000-0000-000000000000'::uuid";
+    let before = turns_before_the_last(&world, &form, "md5(n::text)::uuid", nobody).await;
+    assert!(before <= LANES + 2 * PLACES, "{before} turns");
+}
+
+/// Of one workspace too, no account is forgotten for others.
+#[tokio::test(flavor = "multi_thread")]
+async fn very_many_accounts_take_turns() {
+    let (world, gateway, worker) = World::with_both().await;
+    let form = failed(&world, &gateway, worker).await;
+    let workspace = format!("'{}'::uuid", form.workspace);
+    let before = turns_before_the_last(&world, &form, &workspace, "md5(n::text)::uuid").await;
+    // A look takes the longest due of those that it considers.
+    assert!(before <= LANES * 3 / 2, "{before} turns");
 }

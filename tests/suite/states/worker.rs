@@ -386,7 +386,7 @@ impl Work for Take<'_> {
             account: None,
         };
         turns::lock_turns(transaction).await?;
-        let seen = turns::see(transaction, Uuid::nil(), None, 1_000, 1, true).await?;
+        let seen = turns::see(transaction, Uuid::nil(), Default::default(), 1_000, 1, true).await?;
         let lanes = [(lane, SystemTime::UNIX_EPOCH, 10)];
         let ready = turns::first_runs(transaction, &lanes).await?;
         let due = seen.due.into_iter().chain(ready);

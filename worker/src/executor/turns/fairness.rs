@@ -8,6 +8,7 @@ use std::{
 
 use letterbox_common::ids::{AccountId, RunId, WorkspaceId};
 use letterbox_database::FromRow;
+use uuid::Uuid;
 
 /// How many runs are taken ahead of those that call an account, at most, for each of these.
 const AHEAD: usize = 3;
@@ -20,6 +21,17 @@ pub struct Lane {
     /// None where it is not known: such runs find out, and come back if there is no room.
     #[row(name = account_id)]
     pub account: Option<AccountId>,
+}
+
+/// A place in the order of lanes: the ids of a workspace and of an account, nil without one.
+pub type Position = (Uuid, Uuid);
+
+impl Lane {
+    /// Its place in the order of lanes.
+    pub fn position(self) -> Position {
+        let account = self.account.map_or(Uuid::nil(), Uuid::from);
+        (self.workspace.into(), account)
+    }
 }
 
 /// How much may be in flight at once: taken by a worker, and not yet let go of.

@@ -6,7 +6,7 @@
 //! many runs wait, and however many entries an old snapshot keeps in the indexes by time.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -16,7 +16,7 @@ use tokio::try_join;
 use uuid::Uuid;
 
 use super::{
-    fairness::{Candidate, InFlight, Lane, Limits, take_turns},
+    fairness::{Candidate, InFlight, Lane, Limits, Position, take_turns},
     store::{self, Held, ReadyLane, Report, Seen},
 };
 use crate::executor::{
@@ -39,7 +39,8 @@ const LOST_AFTER: Duration = Duration::from_secs(15);
 /// What a worker remembers from look to look.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LookMemory {
-    cursor: LookCursor,
+    /// Where looks go on.
+    behind: Position,
     looked_at_all: Option<Instant>,
     /// Since when every look has seen runs of workers that seem to have died before the clock was
     /// set back.
@@ -50,26 +51,6 @@ pub(crate) struct LookMemory {
     pub(super) has_more: bool,
     /// There may be further runs whose time has come.
     pub(super) is_full: bool,
-}
-
-/// Where looks go on.
-#[derive(Debug, Clone, Copy, Default)]
-struct LookCursor {
-    /// The workspace that was last to have a turn.
-    last: Option<WorkspaceId>,
-    /// The last lane of a window that did not show all: looks go on there while nothing that they
-    /// show has a turn or places are left, and then behind the last turn.
-    window: Option<Lane>,
-}
-
-impl LookCursor {
-    /// The lane behind which to look.
-    fn behind(self) -> Option<Lane> {
-        // Without an account: behind all lanes of the workspace.
-        let (last, account) = (self.last, None);
-        let last = last.map(|workspace| Lane { workspace, account });
-        self.window.or(last)
-    }
 }
 
 pub(super) struct Look<'l> {
@@ -156,7 +137,7 @@ impl Look<'_> {
     }
 
     async fn see(&self, transaction: &Transaction<'_>, all: bool) -> Result<Seen, DatabaseError> {
-        let behind = self.memory.cursor.behind();
+        let behind = self.memory.behind;
         store::see(transaction, self.worker, behind, PAGE, MAX_LANES, all).await
     }
 
@@ -170,7 +151,7 @@ impl Look<'_> {
         all: bool,
     ) -> Result<Looked, DatabaseError> {
         let memory = &self.memory;
-        let Chosen { take, wait, cursor } = choice.choose(ready, memory.cursor);
+        let Chosen { take, wait, behind } = choice.choose(ready);
 
         let is_reported = !take.is_empty() || !self.is_reported;
         let report = is_reported.then(|| self.report(&take));
@@ -181,7 +162,7 @@ impl Look<'_> {
         let now = Instant::now();
         let is_full = seen.due.len() == PAGE && !choice.due.is_empty();
         let memory = LookMemory {
-            cursor,
+            behind,
             looked_at_all: Some(now)
                 .filter(|_| all && !is_full)
                 .or(memory.looked_at_all),
@@ -221,9 +202,9 @@ impl Look<'_> {
                 .lanes
                 .last()
                 .filter(|_| seen.lanes.len() == MAX_LANES)
-                .map(|one| one.lane),
+                .map(|one| one.lane.position()),
             held: &seen.held,
-            last: self.memory.cursor.last,
+            behind: self.memory.behind,
         }
     }
 
@@ -266,9 +247,9 @@ struct Choice<'t> {
     /// Lanes with ready runs, and since when.
     lanes: BTreeMap<Lane, SystemTime>,
     /// The last of these lanes, if there may be further ones.
-    window: Option<Lane>,
-    /// The workspace that had the last turn.
-    last: Option<WorkspaceId>,
+    window: Option<Position>,
+    /// Where the last look ended.
+    behind: Position,
 }
 
 /// What was chosen, in the order of keys: rows are locked in it, and what others have locked is
@@ -277,7 +258,7 @@ struct Chosen {
     take: Vec<Candidate>,
     /// Whose time has come but not the turn waits in its lane.
     wait: Vec<Candidate>,
-    cursor: LookCursor,
+    behind: Position,
 }
 
 impl Choice<'_> {
@@ -301,52 +282,55 @@ impl Choice<'_> {
     }
 
     /// Gives turns to runs that are due, or `ready` in those lanes.
-    fn choose(&self, ready: &[Candidate], cursor: LookCursor) -> Chosen {
+    fn choose(&self, ready: &[Candidate]) -> Chosen {
         let mut waiting: HashMap<WorkspaceId, Vec<Candidate>> = HashMap::new();
         let may = self.due.iter().filter(|one| !self.held.holds(&one.lane));
         for one in ready.iter().chain(may) {
             waiting.entry(one.lane.workspace).or_default().push(*one);
         }
-        let queues = self.in_turn().into_iter().map(|workspace| {
-            let mut candidates = waiting.remove(&workspace).unwrap_or_default();
+        let in_turn = self.in_turn();
+        let queues = in_turn.iter().map(|workspace| {
+            let mut candidates = waiting.remove(workspace).unwrap_or_default();
             candidates.sort_by_key(|one| one.due_at);
             VecDeque::from(candidates)
         });
         let mut take = take_turns(queues.collect(), &self.in_flight, self.limits, self.total);
-        let last = take.last().map(|one| one.lane.workspace);
-        let is_open = take.iter().any(|one| self.lanes.contains_key(&one.lane));
+        let behind = self.ends(&in_turn, &take);
         let is_taken: HashSet<_> = take.iter().map(Candidate::key).collect();
         let wait = self.due.iter().filter(|one| !is_taken.contains(&one.key()));
         let mut wait: Vec<Candidate> = wait.copied().collect();
         take.sort_unstable_by_key(Candidate::key);
         wait.sort_unstable_by_key(Candidate::key);
-        // Behind a window that did not show all, until a lane had a turn of which there may be a
-        // further one: no place was left, or this look was itself behind a window.
-        let is_behind = !is_open || cursor.window.is_none() && take.len() < self.free;
-        let cursor = LookCursor {
-            last: last.or(cursor.last),
-            window: self.window.filter(|_| is_behind),
-        };
-        Chosen { take, wait, cursor }
+        Chosen { take, wait, behind }
     }
 
-    /// The workspaces with due runs and with room, in the order of their ids, beginning behind the
-    /// one that had the last turn. No more than there can be turns.
+    /// Where this look ends: behind the lanes that it was shown if there may be further ones and
+    /// nobody of these is left without a turn, otherwise behind who had the last one.
+    fn ends(&self, in_turn: &[WorkspaceId], take: &[Candidate]) -> Position {
+        let mut open = self.lanes.keys().filter(|lane| self.room(**lane) > 0);
+        let is_left = open.any(|lane| !in_turn.contains(&lane.workspace));
+        let last = match is_left {
+            true => in_turn.last().copied(),
+            false => take.last().map(|one| one.lane.workspace),
+        };
+        let last = last.map(|workspace| (workspace.into(), Uuid::max()));
+        let window = self.window.filter(|_| !is_left && self.free > 0);
+        window.or(last).unwrap_or(self.behind)
+    }
+
+    /// The workspaces with due runs and with room, in the order of their lanes from where the last
+    /// look ended round to there. No more than there can be turns.
     fn in_turn(&self) -> Vec<WorkspaceId> {
         let lanes = self
             .lanes
             .keys()
             .chain(self.due.iter().map(|one| &one.lane));
         let lanes = lanes.filter(|lane| self.room(**lane) > 0);
-        let mut workspaces: Vec<_> = lanes.map(|lane| lane.workspace).collect();
-        workspaces.sort_unstable();
-        workspaces.dedup();
-        let behind = match self.last {
-            Some(last) => workspaces.partition_point(|one| *one <= last),
-            None => 0,
-        };
-        workspaces.rotate_left(behind);
-        workspaces.truncate(self.free);
-        workspaces
+        let lanes = lanes.map(|lane| (lane.position() <= self.behind, lane.workspace));
+        let mut known = HashSet::new();
+        let in_order = BTreeSet::from_iter(lanes).into_iter();
+        let workspaces = in_order.map(|(_, workspace)| workspace);
+        let each = workspaces.filter(|workspace| known.insert(*workspace));
+        each.take(self.free).collect()
     }
 }

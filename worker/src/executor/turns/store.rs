@@ -11,7 +11,7 @@ use letterbox_database::{DatabaseError, FromRow, Row, RowError, Transaction, sta
 use tokio::try_join;
 use uuid::Uuid;
 
-use super::fairness::{Candidate, Lane};
+use super::fairness::{Candidate, Lane, Position};
 use crate::executor::record::TakenRun;
 
 statements! {
@@ -160,7 +160,7 @@ pub struct Seen {
     pub due: Vec<Candidate>,
     /// Runs of workers that seem to have died before the clock was set back.
     pub lost: Vec<Candidate>,
-    /// Lanes with ready runs, in their order behind the cursor.
+    /// Lanes with ready runs, in their order from where the last look ended.
     pub lanes: Vec<ReadyLane>,
 }
 
@@ -226,16 +226,12 @@ pub struct Report<'r> {
 pub async fn see(
     transaction: &Transaction<'_>,
     worker: Uuid,
-    behind: Option<Lane>,
+    behind: Position,
     max: usize,
     max_lanes: usize,
     all: bool,
 ) -> Result<Seen, DatabaseError> {
-    let workspace = behind.map_or(Uuid::nil(), |lane| lane.workspace.into());
-    // Without an account: behind all of the workspace.
-    let account = behind.map_or(Uuid::nil(), |lane| {
-        lane.account.map_or(Uuid::max(), Uuid::from)
-    });
+    let (workspace, account) = behind;
     let (held, others, due, lanes) = try_join!(
         biased;
         what_is_held(transaction),
@@ -263,10 +259,9 @@ pub async fn first_runs(
     transaction: &Transaction<'_>,
     lanes: &[(Lane, SystemTime, usize)],
 ) -> Result<Vec<Candidate>, DatabaseError> {
-    let columns = lanes.iter().map(|(lane, since, most)| {
-        let account = lane.account.map_or(Uuid::nil(), Uuid::from);
-        (lane.workspace, account, *since, *most as i64)
-    });
+    let columns = lanes
+        .iter()
+        .map(|(lane, since, most)| (lane.workspace, lane.position().1, *since, *most as i64));
     let (workspaces, accounts, since, most): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = columns.collect();
     ready_runs(transaction, &workspaces, &accounts, &since, &most).await
 }
