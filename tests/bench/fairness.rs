@@ -85,17 +85,15 @@ async fn requested(bench: &Bench, round: &mut Round) -> Result<(), InVain> {
     let mut took = Vec::new();
     let watched = bench.intake_and(&worker);
     let before = watched.sample();
-    let over = "SELECT count(*) FROM runs WHERE state = 'succeeded'";
-    // What was measured before leaves runs.
-    let others = bench.world.count(over).await;
+    let over = over(&form);
     for number in 0..REQUESTS {
         if number % RUNS == 0 {
             bench.world.forget_hits().await;
         }
         form.assert_accepts(&format!("requested {number}")).await;
         let accepted = Instant::now();
-        let expected = others + number as i64 + 1;
-        until("a run", async || bench.world.count(over).await >= expected).await?;
+        let expected = number as i64 + 1;
+        until("a run", async || bench.world.count(&over).await == expected).await?;
         let arrived = *arrived.lock().expect("a time");
         took.push(arrived.saturating_duration_since(accepted).as_secs_f64() * 1e3);
     }
@@ -198,13 +196,18 @@ async fn acting(bench: &Bench, peer: &Peer) -> Form {
     forms.await
 }
 
+/// Counts the runs of a form that are over: not all there are, which costs what is measured.
+fn over(form: &Form) -> String {
+    format!(
+        "SELECT count(*) FROM runs WHERE workflow_id = '{}' AND state = 'succeeded'",
+        form.workflow
+    )
+}
+
 /// The median time from the receipt of a submission to the end of its run, in milliseconds.
 async fn typical_run(bench: &Bench, form: &Form, key: &str) -> Result<f64, InVain> {
     bench.world.forget_hits().await;
-    let over = format!(
-        "SELECT count(*) FROM runs WHERE workflow_id = '{}' AND state = 'succeeded'",
-        form.workflow
-    );
+    let over = over(form);
     let before = bench.world.count(&over).await;
     for (number, expected) in (0..RUNS).zip(before + 1..) {
         form.assert_accepts(&format!("{key} {number}")).await;

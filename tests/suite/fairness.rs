@@ -192,7 +192,7 @@ async fn workspaces_take_turns() {
 /// How many lanes have runs that wait: more than two looks consider.
 const LANES: i64 = 600;
 /// How many runs may be executed.
-const PLACES: i64 = 4;
+const PLACES: i64 = 8;
 
 /// Very many lanes have three runs each, of a form's workflow, and few places are free at a time:
 /// this many turns come before the last first one. `workspace` and `account` are those of lane n.

@@ -23,7 +23,8 @@ pub struct Lane {
     pub account: Option<AccountId>,
 }
 
-/// A place in the order of lanes: the ids of a workspace and of an account, nil without one.
+/// A place in the order of lanes: the ids of a workspace and of an account, nil without one; the
+/// last of all ids is behind all of a workspace.
 pub type Position = (Uuid, Uuid);
 
 impl Lane {

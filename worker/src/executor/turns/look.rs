@@ -26,7 +26,7 @@ use crate::executor::{
 
 /// Maximum number of runs whose time has come that one look takes up.
 const PAGE: usize = 1_000;
-/// Maximum number of lanes that one look considers; the next one goes on behind them.
+/// Maximum number of lanes that one look considers; further ones are seen by the next looks.
 const MAX_LANES: usize = 256;
 /// Maximum number of runs that are loaded by who takes them, while nobody else has a turn.
 const FEW: usize = 16;
@@ -305,7 +305,7 @@ impl Choice<'_> {
     }
 
     /// Where this look ends: behind the lanes that it was shown if there may be further ones and
-    /// nobody of these is left without a turn, otherwise behind who had the last one.
+    /// nobody of these is left, otherwise behind the last workspace that had a turn or the chance.
     fn ends(&self, in_turn: &[WorkspaceId], take: &[Candidate]) -> Position {
         let mut open = self.lanes.keys().filter(|lane| self.room(**lane) > 0);
         let is_left = open.any(|lane| !in_turn.contains(&lane.workspace));
