@@ -388,7 +388,7 @@ INSERT INTO all_workspaces DEFAULT VALUES;
 
 CREATE VIEW held_workspaces AS
 SELECT workspace_id FROM workspaces
-WHERE held_at IS NOT NULL OR EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL);
+WHERE held_at IS NOT NULL OR EXISTS (SELECT FROM all_workspaces WHERE one AND held_at IS NOT NULL);
 COMMENT ON VIEW held_workspaces IS 'The workspaces whose runs begin no action';
 
 CREATE FUNCTION question_clock(tenant uuid) RETURNS timestamptz LANGUAGE sql VOLATILE

@@ -27,7 +27,7 @@ SELECT lock_turns(), set_config('synchronous_commit', 'off', true)";
 
     /// The workspaces that are held, and the accounts that wait for a token or their owner.
     fn what_is_held() -> Held = "
-SELECT EXISTS (SELECT FROM all_workspaces WHERE held_at IS NOT NULL) AS holds_all,
+SELECT EXISTS (SELECT FROM all_workspaces WHERE one AND held_at IS NOT NULL) AS holds_all,
        ARRAY(SELECT workspace_id FROM workspaces WHERE held_at IS NOT NULL) AS held,
        ARRAY(SELECT workspace_id FROM waiting_accounts ORDER BY workspace_id, account_id)
            AS waiting_workspaces,
@@ -45,7 +45,7 @@ FROM workers w
 CROSS JOIN LATERAL unnest(w.workspaces, w.runs) AS t (workspace_id, run_id)
 JOIN active_runs a ON a.workspace_id = ANY (ARRAY[t.workspace_id]) AND a.run_id = t.run_id
     AND a.state = 'taken'
-WHERE w.worker_id <> $1 AND w.seen_at > now() - interval '1 hour'";
+WHERE (w.worker_id < $1 OR w.worker_id > $1) AND w.seen_at > now() - interval '1 hour'";
 
     /// Runs whose time has come and that have no lane yet, or whose lease is over, the oldest
     /// first. $2: whether to look at those, too, that have been due for long. Usually there are
