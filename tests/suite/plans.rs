@@ -207,8 +207,8 @@ const WHOLE: [&str; 12] = [
     "take_trials",
 ];
 
-/// No other statement needs a scan that is switched off. Its cost would hide what the rest of the plan
-/// costs: the planner takes plans for equal whose costs differ by less than a hundredth.
+/// No other statement needs a scan that is switched off. Its cost would hide what the rest of the
+/// plan costs: the planner takes plans for equal whose costs differ by less than a hundredth.
 #[tokio::test]
 async fn no_plan_needs_what_is_switched_off() {
     let world = World::new().await;
