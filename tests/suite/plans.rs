@@ -166,9 +166,12 @@ const GO_THROUGH: [&str; 3] = ["measure_spill", "measure_spill_shares", "backlog
 #[tokio::test]
 async fn no_plan_counts_on_an_empty_table() {
     let world = World::new().await;
-    world.change("VACUUM ANALYZE").await;
     let mut found = Vec::new();
-    for role in [Role::Gateway, Role::Worker] {
+    let roles = [Role::Gateway, Role::Worker];
+    // Never analyzed, and analyzed.
+    let states = ["SELECT", "VACUUM ANALYZE"].map(|state| roles.map(|role| (state, role)));
+    for (state, role) in states.into_iter().flatten() {
+        world.change(state).await;
         let client = world.session(role).await;
         let statements = statements();
         for (_, statement) in statements.iter().filter(|(its, _)| *its == role) {
@@ -178,7 +181,11 @@ async fn no_plan_counts_on_an_empty_table() {
                 let scan = line.trim_start().trim_start_matches("->").trim_start();
                 let is_filled =
                     scan.contains(" Scan ") && scan.split(' ').any(|word| FILLED.contains(&word));
-                let is_found = lines.peek().is_some_and(|next| next.contains(" Cond: "));
+                // By a run's id alone an index is gone through: it comes second in each.
+                let is_found = lines.peek().is_some_and(|next| {
+                    let has = |word| next.contains(word);
+                    has(" Cond: ") && (has("workspace_id") || !has("run_id"))
+                });
                 if is_filled && !is_found && !GO_THROUGH.contains(&statement.name) {
                     found.push(format!("{}: {scan}", statement.name));
                 }

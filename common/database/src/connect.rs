@@ -63,8 +63,9 @@ impl Role {
     /// every batch. A scan that a statement can't do without would hide what else it costs, so a
     /// table of one row has a key, too. An equality of the first column of a key would still let it
     /// go through a whole index in that order, so joins with what is empty at times have
-    /// `= ANY (ARRAY[…])` there. Generic plans do not depend on the arguments, so no statement is
-    /// planned twice. Compiling a plan would take longer than executing it.
+    /// `= ANY (ARRAY[…])` there, and for the whole key where a further table has the rest of it.
+    /// Generic plans do not depend on the arguments, so no statement is planned twice. Compiling a
+    /// plan would take longer than executing it.
     fn planner_options(self) -> &'static str {
         match self {
             Self::Gateway | Self::Worker => {

@@ -32,8 +32,9 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
     ) -> Vec<BegunAttempt> = "
 WITH may AS (
     SELECT i.* FROM unnest($1::action_change[]) AS i
-    JOIN active_runs a ON a.workspace_id = ANY (ARRAY[i.workspace_id]) AND a.run_id = i.run_id
-        AND a.state = 'taken' AND a.turn = i.turn AND NOT a.is_cancelled
+    JOIN active_runs a ON a.workspace_id = ANY (ARRAY[i.workspace_id])
+        AND a.run_id = ANY (ARRAY[i.run_id]) AND a.state = 'taken' AND a.turn = i.turn
+        AND NOT a.is_cancelled
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
     WHERE (SELECT true FROM held_workspaces h WHERE h.workspace_id = i.workspace_id) IS NULL
       AND (SELECT m.may_run FROM members m
@@ -87,8 +88,8 @@ SELECT workspace_id, run_id, idempotency_key FROM begun";
     fn withdraw_questions(actions: &[RunRow<'_>]) = "
 WITH begun AS (
     SELECT i.* FROM unnest($1::run_change[]) AS i
-    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
-        AND t.state = 'taken' AND t.turn = i.turn
+    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id])
+        AND t.run_id = ANY (ARRAY[i.run_id]) AND t.state = 'taken' AND t.turn = i.turn
     JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
         AND a.action_id = i.action_id AND a.state = 'running'
 ), withdrawn AS (

@@ -67,8 +67,8 @@ SELECT i.workspace_id, i.run_id, i.action_id,
        i.policy_version, i.request, i.begun, i.answered,
        CASE WHEN i.state IN ('succeeded', 'failed', 'denied') THEN clock_timestamp() END
 FROM unnest($1::action_change[]) AS i
-JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
-    AND t.state = 'taken' AND t.turn = i.turn
+JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id])
+    AND t.run_id = ANY (ARRAY[i.run_id]) AND t.state = 'taken' AND t.turn = i.turn
 ON CONFLICT (workspace_id, run_id, action_id) DO UPDATE SET
     state = EXCLUDED.state, branch = EXCLUDED.branch, error = EXCLUDED.error,
     is_told = EXCLUDED.is_told, answer_sealed = EXCLUDED.answer_sealed, failed_with = NULL,
@@ -88,8 +88,8 @@ RETURNING a.workspace_id, a.run_id";
 WITH asked AS (
     SELECT i.workspace_id, i.run_id, i.action_id, i.approval_id, i.seconds, r.workflow_id
     FROM unnest($1::run_change[]) AS i
-    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
-        AND t.state = 'taken' AND t.turn = i.turn
+    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id])
+        AND t.run_id = ANY (ARRAY[i.run_id]) AND t.state = 'taken' AND t.turn = i.turn
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
 ), question AS (
     INSERT INTO approvals AS p (workspace_id, approval_id, run_id, action_id, workflow_id,
@@ -112,8 +112,8 @@ WHERE r.workspace_id = a.workspace_id AND r.run_id = a.run_id AND r.state <> 'wa
     fn close_questions(actions: &[RunRow<'_>]) = "
 WITH denied AS (
     SELECT i.* FROM unnest($1::run_change[]) AS i
-    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
-        AND t.state = 'taken' AND t.turn = i.turn
+    JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id])
+        AND t.run_id = ANY (ARRAY[i.run_id]) AND t.state = 'taken' AND t.turn = i.turn
 ), closed AS (
     UPDATE approvals p SET state = 'expired', decided_at = clock_timestamp()
     FROM denied d WHERE p.workspace_id = d.workspace_id AND p.run_id = d.run_id
@@ -126,8 +126,8 @@ WHERE r.workspace_id = d.workspace_id AND r.run_id = d.run_id AND r.state = 'wai
     fn note_failing(runs: &[RunRow<'_>]) = "
 UPDATE runs r SET failing = i.reason
 FROM unnest($1::run_change[]) AS i
-JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id]) AND t.run_id = i.run_id
-    AND t.state = 'taken' AND t.turn = i.turn
+JOIN active_runs t ON t.workspace_id = ANY (ARRAY[i.workspace_id])
+    AND t.run_id = ANY (ARRAY[i.run_id]) AND t.state = 'taken' AND t.turn = i.turn
 WHERE r.workspace_id = i.workspace_id AND r.run_id = i.run_id";
 
     /// Lets turns last that go on: their leases are renewed, and they are not idle, when that is
@@ -173,8 +173,8 @@ JOIN run_actions a ON a.workspace_id = i.workspace_id AND a.run_id = i.run_id
     AND a.action_id = i.action_id
 LEFT JOIN approvals p ON p.workspace_id = i.workspace_id AND p.run_id = i.run_id
     AND p.action_id = i.action_id
-WHERE r.workspace_id = ANY (ARRAY[i.workspace_id]) AND r.run_id = i.run_id AND r.state = 'scheduled'
-  AND (a.state <> 'waiting_approval' OR p.state <> 'pending')";
+WHERE r.workspace_id = ANY (ARRAY[i.workspace_id]) AND r.run_id = ANY (ARRAY[i.run_id])
+  AND r.state = 'scheduled' AND (a.state <> 'waiting_approval' OR p.state <> 'pending')";
 
     /// Ends runs.
     fn end_runs(runs: &[RunRow<'_>]) = "SELECT end_runs($1::run_change[])";
