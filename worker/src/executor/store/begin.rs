@@ -33,8 +33,8 @@ ORDER BY a.workspace_id, a.run_id FOR NO KEY UPDATE OF a";
 WITH may AS (
     SELECT i.* FROM unnest($1::action_change[]) AS i
     JOIN active_runs a ON a.workspace_id = ANY (ARRAY[i.workspace_id])
-        AND a.run_id = ANY (ARRAY[i.run_id]) AND a.state = 'taken' AND a.turn = i.turn
-        AND NOT a.is_cancelled
+        AND a.run_id = ANY (ARRAY[i.run_id])
+        AND a.state = 'taken' AND a.turn = i.turn AND NOT a.is_cancelled
     JOIN runs r ON r.workspace_id = i.workspace_id AND r.run_id = i.run_id
     WHERE (SELECT true FROM held_workspaces h WHERE h.workspace_id = i.workspace_id) IS NULL
       AND (SELECT m.may_run FROM members m
